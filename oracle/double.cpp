@@ -1,4 +1,4 @@
-// The walk with every rounding in double.
+// The reference model with every rounding in double.
 #include "oracle/model/initialize.h"
 #include "oracle/model/reference_model.h"
 #include "oracle/oracle.h"

@@ -85,7 +85,7 @@ struct Oracle::State {
       throw std::invalid_argument("the oracle has fp32 and bf16 numerics only");
   }
 
-  // The weights that the ops read.
+  // Returns the weights as the ops read them: those with a bf16 copy are rounded in bf16 numerics.
   Values weights() const {
     Values values;
     for (std::size_t p = 0; p < parameters.size(); ++p) {
@@ -105,7 +105,7 @@ struct Oracle::State {
     return inverse_targets(targets);
   }
 
-  // Microbatch `number` of the step's, or of an evaluation's.
+  // Runs microbatch `number` of a step or of an evaluation.
   MicrobatchResult run(std::int64_t step, const StepData& data, std::int64_t number,
                        const Values& weights, bool train) const {
     const Microbatch& microbatch = data.microbatches[number];
@@ -133,7 +133,7 @@ struct Oracle::State {
     return result;
   }
 
-  // Steers the choice towards experts that few rows of the step chose.
+  // Moves the biases so that experts that few rows of the step chose are chosen more often.
   void update_biases(const StepResult& result) {
     for (std::size_t layer = 0; layer < expert_bias.size(); ++layer) {
       if (expert_bias[layer].empty()) continue;
@@ -153,7 +153,7 @@ struct Oracle::State {
     }
   }
 
-  // The left folds of the sharding strategy: `sums` per rank, or one for all.
+  // Adds to the left folds of the sharding strategy: `sums` has one per rank, or one for all.
   void accumulate(std::int64_t number, const Values& gradients, std::vector<Values>& sums) const {
     Values& sum = sums[number % sums.size()];
     for (std::size_t p = 0; p < sum.size(); ++p) {

@@ -1,5 +1,5 @@
-// The judge: the same training step on the CPU, written from arithmetic.md alone, plain and eager,
-// document by document. Shares no code with the engine or its kernels.
+// The reference: the same training step on the CPU, written from arithmetic.md alone, plain and
+// eager, document by document. It shares no code with the engine or its kernels.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct Options {
   Numerics numerics = Numerics::fp32;
   bool keep_activations = true;
   bool keep_gradients = true;
-  std::string mutation;  // A planted error, "" for none; names: Oracle::mutations().
+  std::string mutation;  // A planted error of Oracle::mutations(), "" for none.
 };
 
 class Oracle {
@@ -49,19 +49,20 @@ class Oracle {
   ~Oracle();
   // Runs optimizer step `step` (0-based; steps come in order) on its documents.
   StepResult step(std::int64_t step, const StepData& data);
-  // Forward only, no dropout; normalised by the evaluation's own targets. Changes nothing.
+  // Runs the forward pass only, without dropout, normalised by the evaluation's own targets.
+  // Changes nothing.
   StepResult evaluate(std::int64_t step, const StepData& data) const;
-  // After the last step: weights, gradients of that step, moments.
+  // Weights, gradients and moments after the last step.
   const std::vector<Parameter>& parameters() const;
-  // 32 hex digits (hi then lo) over all weights: arithmetic.md, Digest, kind 0.
+  // The digest of all weights as 32 hex digits, hi then lo (arithmetic.md 1, kind 0).
   std::string weight_digest() const;
   // Replaces weights and moments, as when continuing from a checkpoint after `steps_done` steps.
-  // `expert_bias` as expert_bias() gives it; {} = zeros.
+  // `expert_bias` has the form that expert_bias() returns; {} means zeros.
   void restore(std::vector<Parameter> parameters, std::int64_t steps_done,
                std::vector<std::vector<float>> expert_bias = {});
-  // State that is no parameter: [E] per symbol of the pattern, empty where there is none.
+  // State that is no parameter: [E] for each symbol of the pattern, empty where there is none.
   const std::vector<std::vector<float>>& expert_bias() const;
-  // Names of the planted errors, one for every op at least.
+  // The names of the planted errors, at least one for every op.
   static std::vector<std::string> mutations();
 
  private:
@@ -69,10 +70,10 @@ class Oracle {
   std::unique_ptr<State> state_;
 };
 
-// The same text with `double` for every rounding: finite differences and external fixtures. Loss of
-// one microbatch with N = its unmasked targets, and the gradient per parameter; weights as given
-// (or the initial ones if empty), and so the expert bias (or zeros). The gradient is that of the
-// loss plus the losses of the experts.
+// Runs the same code with `double` for every rounding, for finite differences and external
+// fixtures. Returns the loss of one microbatch, with N its unmasked targets, and the gradient per
+// parameter, which is that of the loss plus the experts' losses. Empty weights mean the initial
+// ones, an empty expert bias means zeros.
 struct DoubleResult {
   double loss = 0;
   std::vector<ExpertStatistics<double>> experts;

@@ -8,9 +8,9 @@
 
 namespace lockstep {
 
-// Writes `parts` behind each other: to PATH.tmp.PID, synced, then renamed over `path`, and the
-// folder synced. Removes what dead writers of `path` left. Throws std::runtime_error with the path
-// and the system's reason.
+// Writes the concatenated `parts` to PATH.tmp.PID, syncs it, renames it over `path` and syncs the
+// folder. Removes the temporaries that dead writers of `path` left. Throws std::runtime_error with
+// the path and the system's reason.
 void write_whole_file(const std::string& path, std::initializer_list<std::string_view> parts);
 
 // Removes the temporaries that dead processes of this machine left in `folder`, of files whose name

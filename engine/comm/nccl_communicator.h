@@ -14,7 +14,7 @@ namespace lockstep {
 // make_store_communicator. Captured calls are compared when their graph is launched.
 std::unique_ptr<Communicator> make_nccl_communicator(Device& device, Store& store);
 
-// The library behind such a communicator, for measurements; null for any other.
+// Returns the NCCL communicator behind it, for measurements; null for any other kind.
 BackendCommunicator* library_of(Communicator& communicator);
 
 }  // namespace lockstep

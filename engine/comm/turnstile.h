@@ -29,7 +29,7 @@ class Turnstile {
   Outcome arrive_and_wait(int thread);
   // The last call of a thread, which has the turn. The others have to end too if it failed.
   void end(int thread, bool failed) noexcept;
-  // Says that the threads from this one on could not be started: the others have to end.
+  // Reports that the threads from this one on could not be started, so that the others end.
   void cannot_begin(int first) noexcept;
   bool has_ended(int thread);
 

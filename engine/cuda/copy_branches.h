@@ -24,13 +24,13 @@ class CopyBranches {
     copied_.insert(stream);
     clock_.copied(stream);
   }
-  // Where copies precede the event, what is captured next on the stream comes behind an empty node.
-  // What waits for the event waits for the copies alone.
+  // If copies precede the event, puts an empty node behind them, to which later captures on the
+  // stream attach. Work that waits for the event waits for the copies only.
   void recorded(cudaStream_t stream, cudaEvent_t event);
   void waited(cudaStream_t stream, cudaEvent_t event) { clock_.waited(stream, event); }
-  // Before a capture ends or is given up: takes back the empty nodes that nothing came behind, and
-  // says whether all copies in front of such nodes were joined. The driver does not: it exempts
-  // what was ever taken from a stream's end.
+  // Called before a capture ends or is abandoned. Removes the empty nodes that nothing follows, and
+  // returns whether all copies before such nodes were joined. The driver does not check it: it
+  // exempts whatever was removed from a stream's end.
   [[nodiscard]] bool end_capture(cudaStream_t stream);
 
  private:

@@ -9,7 +9,7 @@ namespace lockstep {
 // milliseconds.
 DeviceInfo cuda_device_info(int index);
 
-// By NVML, which is asked for at each call; zeros without it.
+// Returns what NVML reports at this moment; zeros without NVML.
 DeviceClocks cuda_clocks(int index);
 
 }  // namespace lockstep

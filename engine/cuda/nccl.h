@@ -1,4 +1,4 @@
-// NCCL, opened when the first communicator is asked for.
+// NCCL, opened when the first communicator is created.
 #pragma once
 
 #include <cstdint>

@@ -50,7 +50,7 @@ struct BackendStream;
 struct BackendEvent;
 struct BackendGraph;  // An instantiated graph.
 
-// As the device runs at this moment; zeros where nobody tells.
+// The clocks at this moment; zeros where they are not known.
 struct DeviceClocks {
   int sm_mhz = 0, memory_mhz = 0, power_watts = 0;
 };
@@ -73,7 +73,7 @@ class Backend {
   virtual DeviceClocks clocks() const { return {}; }
   virtual Profiler* profiler() { return nullptr; }  // For this process; null where none listens.
 
-  // Before the first call on a thread other than the one that opened the device.
+  // Called before the first call on a thread other than the one that opened the device.
   virtual void enter_thread() {}
 
   // A library's communicator over several processes: all join with the id that rank 0 made. The
@@ -115,8 +115,8 @@ class Backend {
   // Bytes of workspace that an op of a library takes, which is planned by that; 0 for all other
   // ops. By reckoning where there is no such library. Not during a capture.
   virtual std::int64_t workspace_bytes(const Submission&) { return 0; }
-  // The op by the fastest library known, whatever its bits; false where none does it. The first
-  // call of an op chooses, which is not for a capture. For measurements.
+  // Runs the op by the fastest library known, whatever its bits; false if no library runs it. The
+  // first call of an op chooses, so must not be in a capture. For measurements.
   virtual bool submit_fastest(BackendStream*, const Submission&) { return false; }
 
   virtual void submit(BackendStream*, const Submission&) = 0;

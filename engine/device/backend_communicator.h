@@ -11,7 +11,7 @@ namespace lockstep {
 
 struct BackendStream;
 
-// By rank 0; all join with it.
+// Created by rank 0; all ranks join with it.
 using CommunicatorId = std::vector<std::byte>;
 
 class BackendCommunicator {
@@ -45,15 +45,15 @@ class BackendCommunicator {
   // another; these allocate and release the same in the same order, and come back when all have.
   // Other memory does as well for any call.
   virtual std::string reach() const { return ""; }
-  // For so much in one piece: else do not ask.
+  // Whether one piece of this size can be allocated; otherwise do not allocate it.
   virtual bool has_room(std::size_t) const { return true; }
-  virtual void reserve(std::size_t) {}  // So much is asked for next, in parts.
+  virtual void reserve(std::size_t) {}  // Announces so many bytes, allocated next in parts.
   virtual void* allocate(std::size_t) { return nullptr; }
   virtual void release(void*) noexcept {}
 
   // These two from any thread that has entered the device.
   virtual bool busy() = 0;            // The last call is not done.
-  virtual std::string failure() = 0;  // What the library says went wrong meanwhile, "" if nothing.
+  virtual std::string failure() = 0;  // The library's asynchronous error, "" if none.
 };
 
 }  // namespace lockstep

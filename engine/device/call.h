@@ -54,7 +54,7 @@ struct ExchangeCall {
   void* to = nullptr;
   const void* from = nullptr;
   std::size_t bytes = 0;  // For each rank's part.
-  // As far as the ranks must agree, and memory.
+  // Compares what the ranks must agree on, and the memory.
   friend bool operator==(const ExchangeCall& a, const ExchangeCall& b);
 };
 

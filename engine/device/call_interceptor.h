@@ -25,7 +25,7 @@ class CallInterceptor {
   virtual std::vector<IssuedCall> instead_of(const IssuedCall& call, bool dry_run) {
     return {call};
   }
-  // How often a graph is launched for one launch. `graph` counts captures.
+  // Returns how many times a graph is launched for one launch. `graph` counts captures.
   virtual int launches(int stream, int graph, const Ledger&, const StepLocation&) { return 1; }
   // Whether the host really waits: for all of a stream, or for an event (the other is -1).
   virtual bool synchronizes(int stream, int event) { return true; }

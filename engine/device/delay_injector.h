@@ -30,7 +30,7 @@ class DelayInjector {
   std::int64_t before(const Work& work);
 
   bool is_idle() const { return delays_.empty(); }
-  // For each delay that was asked for, whether any call waited for it.
+  // For each requested delay, whether any call waited for it.
   const std::vector<bool>& applied() const { return applied_; }
 
  private:

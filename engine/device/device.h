@@ -152,8 +152,8 @@ class Device {
   const DeviceInfo& info() const { return backend_->info(); }
   Backend& backend() { return *backend_; }
 
-  // Until the returned object dies, what streams are asked for goes into `ledger` and nowhere else,
-  // exchanges too: the dry run at replay. Launches, host synchronisation and allocation are a
+  // Until the returned object dies, calls on streams, exchanges included, are written to `ledger`
+  // and not executed: the dry run at replay. Launches, host synchronisation and allocation are a
   // broken contract meanwhile.
   class RecordOnly {
    public:
@@ -169,8 +169,8 @@ class Device {
   // Call these before the host itself writes or reads pinned memory, so that the observer knows.
   void host_writes(const void* memory, std::size_t bytes);
   void host_reads(const void* memory, std::size_t bytes);
-  // Which rank's host calls from here on, and that it meets the others: for the observer alone
-  // (RankCall, BarrierCall).
+  // Tell the observer (RankCall, BarrierCall) which rank's host makes the next calls, and that it
+  // meets the others.
   void turn_of(int rank) { tell(RankCall{rank}); }
   void meets(bool goes_on) { tell(BarrierCall{goes_on}); }
 
@@ -186,7 +186,7 @@ class Device {
   }
   // The host goes on to what is no part of a step: ranges of a profiler end.
   void leave_step() { ranges_.leave(); }
-  // For each delay that was asked for, whether any call waited for it.
+  // For each requested delay, whether any call waited for it.
   const std::vector<bool>& delayed() const { return delays_.applied(); }
   bool capturing() const { return capturing_ != nullptr; }
   bool in_dry_run() const { return record_only_ != nullptr; }
@@ -196,7 +196,7 @@ class Device {
   // its graph, which must not outlive the counter; in a dry run never.
   void count(const Stream& stream, std::int64_t& counter);
 
-  StepLocation place;  // Stamped on whatever is submitted next.
+  StepLocation place;  // Attached to each call that is submitted.
 
   DeviceCounters counters;
 
@@ -230,8 +230,8 @@ class Device {
   int recordings_ = 0;  // Captures and dry runs that were begun.
 };
 
-// As long as it lives, what is submitted may belong to another place in the step; then to that of
-// before again.
+// Restores the step location when it dies, so that what is submitted meanwhile may belong to
+// another place in the step.
 class StepLocationScope {
  public:
   explicit StepLocationScope(Device& device) : device_(device), before_(device.place) {}

@@ -19,7 +19,7 @@ std::vector<Effect> effects_of(const ExchangeCall& exchange);
 // "all_gather (gather of unit 3, 4096 bytes a rank)": what the ranks must agree on.
 std::string call_text(const ExchangeCall& exchange);
 
-// How much a poison op poisons; 0 for other ops.
+// Returns how many bytes a poison op poisons; 0 for other ops.
 std::int64_t bytes_poisoned(const Submission& op);
 
 class Ledger {

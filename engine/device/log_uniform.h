@@ -1,4 +1,5 @@
-// How long an adversarial delay lasts: as often between 1 and 2 as between 512 and 1024.
+// The duration of an adversarial delay, log-uniform: as often between 1 and 2 as between 512 and
+// 1024.
 #pragma once
 
 #include <bit>

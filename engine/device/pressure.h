@@ -8,9 +8,9 @@
 
 namespace lockstep {
 
-// Before every op, copy, fill and launch on streams with this name, 1 to `most` microseconds
-// (turns, on the simulated device), log-uniform; captured ones too where the capture was begun on
-// another stream. "graph": before every op, copy and fill that is captured, on whatever stream.
+// Delays every op, copy, fill and launch on streams with this name by 1 to `most` microseconds
+// (turns, on the simulated device), log-uniform, also where a capture that began on another stream
+// contains them. "graph" delays every op, copy and fill that is captured on any stream.
 struct StreamDelay {
   std::string stream;
   std::int64_t most = 1;

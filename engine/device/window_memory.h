@@ -21,14 +21,15 @@ class WindowMemory {
   WindowMemory(const WindowMemory&) = delete;
   WindowMemory& operator=(const WindowMemory&) = delete;
 
-  // So much will be asked for next, each part rounded up to kAlignment: one window holds it, which
-  // is made unless there is one with room. What is not announced has a window of its own where none
-  // has room; NCCL looks a window up in every call, and 2.28.3 loses those behind the 32nd.
+  // Announces allocations of so many bytes, with each part rounded up to kAlignment. One window
+  // holds them all, which is created unless one has room. An unannounced allocation gets a window
+  // of its own if none has room. NCCL looks a window up in every call, and 2.28.3 does not find
+  // those after the 32nd.
   void reserve(std::size_t bytes);
-  // In the first window with room.
+  // Allocates in the first window with room.
   void* allocate(std::size_t bytes);
-  // A window of which all has been released is empty again, and handed out at once: whoever
-  // releases has waited for every exchange in it.
+  // A window is empty again when all of it has been released, and is reused at once: the caller has
+  // waited for every exchange in it.
   void release(const void* memory) noexcept;
   // The size of the window that this allocation would create; 0 where an existing one has room.
   std::size_t new_window(std::size_t bytes) const;

@@ -65,7 +65,7 @@ class WeightBuffers {
   const std::vector<int>& choices(int unit) const { return at(plan_.choices, unit); }
   Slot* holding(int unit);
   void place(int unit, const Slot& slot);
-  // What this rank passes to the collective that gathers a bucket.
+  // The part that this rank passes to the collective that gathers a bucket.
   struct Shard {
     int bucket;
     void* to;

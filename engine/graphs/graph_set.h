@@ -27,8 +27,8 @@ class GraphSet {
  public:
   using Body = std::function<void()>;
   using Addresses = std::function<std::vector<const void*>()>;
-  // The size that a recorded call counts for, whatever a device needs for it: all devices evict
-  // alike (docs/decisions.md).
+  // The size for which a recorded call counts, whatever a device needs for it, so that all devices
+  // evict alike (docs/decisions.md).
   static constexpr std::int64_t kCallBytes = 1024;
 
   // `addresses` lists every buffer that a graph may hold; `dry_run` records the body again at each

@@ -14,19 +14,19 @@ struct AttentionScratch {
   Tensor<T> dmixed, dcore, dqkv, dnorm;
   Tensor<float> delta;             // [T, heads]
   Tensor<std::int32_t> next_tile;  // [1, 2]
-  // [pack_length, head_dim]: cosines and sines of every position; written once.
+  // [pack_length, head_dim]: RoPE's cosines and sines (arithmetic.md 2.5), written once.
   Tensor<float> table;
 };
 
-// The ops for packs of this shape, without memory: planning needs the shapes only.
+// cuDNN's ops for packs of this shape, without memory: planning looks at shapes only.
 struct CudnnShapes {
   CudnnShapes(const Scenario::Model::Attention& attention, std::int64_t rows,
               std::int64_t capacity);
   CudnnAttentionForward forward;
   CudnnAttentionBackward backward;
 };
-// Plans cuDNN's calls over packs of this shape, so that no choice is made during a capture. Returns
-// the bytes of workspace that they need.
+// Plans cuDNN's calls for packs of this shape, so that no choice is made during a capture. Returns
+// the bytes of workspace that the larger of the two ops needs.
 std::int64_t plan_cudnn(Device& device, const Scenario::Model::Attention& attention,
                         std::int64_t rows, std::int64_t capacity);
 

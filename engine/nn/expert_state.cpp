@@ -6,8 +6,8 @@
 namespace lockstep {
 namespace {
 
-// There is no key for it: Megatron-LM's default of --moe-router-bias-update-rate, see
-// docs/decisions.md.
+// No scenario key sets this rate. It is the default of Megatron-LM's --moe-router-bias-update-rate
+// (docs/decisions.md).
 constexpr float kBiasRate = 0.001f;
 
 template <class T>

@@ -14,21 +14,22 @@ namespace lockstep {
 struct ExpertState {
   int layer = 0;       // Symbol index.
   Tensor<float> bias;  // [1, E]; absent without expert_bias. Saved in checkpoints.
-  // [1, E] pairs that chose each expert since the last update of the bias.
+  // [1, E]: pairs of row and slot that chose each expert since the last update of the bias.
   Tensor<std::int32_t> step;
-  // [1, E] chosen, and of those not dropped, since this process began.
+  // [1, E]: pairs that chose each expert since this process began, and those of them not dropped.
   Tensor<std::int64_t> total, kept;
-  // [R, E] `step` of every rank; absent without expert_bias or other ranks.
+  // [R, E]: `step` of every rank. Absent without expert_bias or without other ranks.
   Tensor<std::int32_t> all_steps;
 };
 
-// One for each `E` of the pattern, in order. `ranks`: 0 where nobody else takes part.
+// Returns one state for each `E` of the pattern, in order. `ranks` is 0 without other ranks.
 std::vector<ExpertState> make_expert_states(TensorPool& pool, const Scenario::Model& model,
                                             int ranks);
 
 void clear(const Stream& stream, const std::vector<ExpertState>& states);
 
-// After the optimizer of a step. With a communicator the counts of all ranks are added.
+// Updates the biases after a step's optimizer (arithmetic.md 2.11) and zeroes `step`. With a
+// communicator the counts of all ranks are added.
 void update_biases(const Stream& stream, const std::vector<ExpertState>& states,
                    Communicator* communicator);
 

@@ -22,10 +22,10 @@ struct PassContext {
   const Stream& stream;
   const PackedBatch& pack;
   Tensor<StepState> state;
-  bool training = true;                 // Evaluation has no dropout and leaves no counts.
-  Tensor<std::uint8_t> workspace = {};  // For the products on this stream; absent in fp32.
+  bool training = true;                 // Evaluation applies no dropout and counts no pairs.
+  Tensor<std::uint8_t> workspace = {};  // For products on this stream; absent in fp32.
 
-  // Names what is submitted next.
+  // Names the part of the layer to which the next calls belong.
   void part(const char* name) const { stream.device().place.part = name; }
 };
 
@@ -35,7 +35,7 @@ template <class T>
 struct Saved {
   virtual ~Saved() = default;
   Tensor<T> x, out;
-  Tensor<float> losses;  // [1, 2] load-balancing and z loss of an `E`; absent else.
+  Tensor<float> losses;  // [1, 2]: load-balancing and z loss of an `E`; absent otherwise.
   // For an `E` with host_sync: rows of the expert buffers that the documents fill.
   std::int64_t rows_in_use = 0;
 };
@@ -55,12 +55,12 @@ class SavedMaker {
   Tensor<T> make(const std::string& name, const char* op, std::int64_t cols) {
     return add<T>(name, op, rows_, cols);
   }
-  // [1, T]: one number a row, always fp32.
+  // [1, T]: one value per row, always fp32.
   Tensor<float> make_row(const std::string& name, const char* op) {
     return add<float>(name, op, 1, rows_);
   }
-  // [rows, cols]: a buffer of the experts. `ragged`: only as many rows are in use as the data
-  // decides.
+  // [rows, cols]: a buffer of the experts. `ragged`: routing decides how many of its rows are in
+  // use.
   template <class T>
   Tensor<T> make_buffer(const std::string& name, const char* op, std::int64_t rows,
                         std::int64_t cols, bool ragged) {
@@ -68,8 +68,8 @@ class SavedMaker {
     names_.back().rows = ragged ? NamedTensor::Rows::ragged_buffer : NamedTensor::Rows::buffer;
     return made;
   }
-  // Saved, but not shown to a judge: integers, padding. The name is the offloader's, if it may move
-  // the tensor.
+  // Makes a tensor that is saved but not compared, such as integers. With a `name` the offloader
+  // may move it.
   template <class T>
   Tensor<T> make_unnamed(std::int64_t rows, std::int64_t cols, const char* name = nullptr) {
     return name == nullptr ? pool_.make<T>(rows, cols) : place<T>(full_name(name), rows, cols);
@@ -103,14 +103,14 @@ template <class T>
 class Layer {
  public:
   virtual ~Layer() = default;
-  // `x`: the tensor the layer will read in that slot.
+  // `x` is the tensor that the layer reads in that slot.
   virtual std::unique_ptr<Saved<T>> make_saved(SavedMaker& maker, Tensor<T> x) const = 0;
   virtual void forward(const PassContext& pass, Saved<T>& saved) const = 0;
   // Overwrites dx, the gradient of saved.x; overwrites each g_m and adds it to its accumulator.
   virtual void backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> dout,
                         Tensor<T> dx) const = 0;
 
-  // The same for some stages of the layer; a layer of one stage is never cut.
+  // Run the stages of `part` only. A layer with a single stage ignores `part`.
   virtual void forward_part(const PassContext& pass, Saved<T>& saved, const Part&) const {
     forward(pass, saved);
   }
@@ -121,7 +121,7 @@ class Layer {
 };
 
 inline bool has_dropout(const Scenario::Model& model) { return model.dropout.millionths != 0; }
-// The constants of a dropout site: arithmetic.md 0.4. `site` is 0 for a mixer's output, 1 for the
+// The constants of a dropout site (arithmetic.md 0.4). `site` is 0 for a mixer's output, 1 for the
 // embedding.
 Dropout dropout_site(const Scenario::Model& model, int layer, int site);
 
@@ -135,7 +135,8 @@ Tensor<T> weight_of(const Parameter& parameter) {
   }
 }
 
-// acc = add(acc, g_m): once a microbatch and parameter, unless g_m is reduced at once.
+// acc = add(acc, g_m), once per microbatch and parameter (arithmetic.md 1). A parameter without an
+// accumulator is left alone: its g_m is reduced across ranks after each microbatch.
 void accumulate(const PassContext& pass, const Parameter& parameter);
 
 // The pre-norm residual block around every mixer: norm before it, dropout and residual add after
@@ -143,7 +144,7 @@ void accumulate(const PassContext& pass, const Parameter& parameter);
 template <class T>
 class PreNormBlock {
  public:
-  // `shared_norm`: memory for the norm's output if it is recomputed; absent if it is saved.
+  // `shared_norm` is memory for the norm's output if that is recomputed, and absent if it is saved.
   PreNormBlock(const Parameter& gain, const Scenario::Model& model, int layer,
                Tensor<T> shared_norm)
       : gain_(gain),
@@ -153,17 +154,17 @@ class PreNormBlock {
 
   Tensor<T> make_norm(SavedMaker& maker) const;
   void norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const;
-  // Called before a backward pass reads y: recomputes it, if it was not saved.
+  // Recomputes y, unless it was saved. Must precede the reads of y in a backward pass.
   void recompute_norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const;
   void residual(const PassContext& pass, Tensor<T> x, Tensor<T> mixed, Tensor<T> out) const;
-  // The gradient of the mixer's output: without dropout dout itself, whose padding rows are +0, and
-  // no op; else it is written to `dmixed`.
+  // Returns the gradient of the mixer's output. Without dropout that is dout itself, whose padding
+  // rows are +0, and no op runs; otherwise it is written to `dmixed`.
   Tensor<T> residual_backward(const PassContext& pass, Tensor<T> dout, Tensor<T> dmixed) const;
   // The tensor in which residual_backward leaves that gradient.
   Tensor<T> mixed_gradient(const PassContext& pass, Tensor<T> dout, Tensor<T> dmixed) const {
     return active(pass).active ? dmixed : dout;
   }
-  // dx = dout + the norm's own gradient: one store.
+  // dx = dout + the norm's input gradient, with one store (arithmetic.md 2.3).
   void norm_backward(const PassContext& pass, Tensor<T> x, Tensor<float> rstd, Tensor<T> dy,
                      Tensor<T> dout, Tensor<T> dx) const;
 

@@ -8,9 +8,9 @@
 
 namespace lockstep {
 
-// Multiply-adds of a product. Smaller ones wait for their launch more than for their arithmetic,
-// whoever does them, and would pay for the trial of an algorithm only after thousands of calls: our
-// own kernel does them. docs/decisions.md.
+// Multiply-adds from which a product is planned. A smaller one takes about as long as its launch,
+// whichever kernel runs it, and the trial of an algorithm would pay only after thousands of calls,
+// so our own kernel runs it (docs/decisions.md).
 inline constexpr std::int64_t kWorthPlanning = std::int64_t{1} << 24;
 
 template <class T>
@@ -20,9 +20,9 @@ class Linear {
 
   std::int64_t inputs() const { return weight_.weight.cols; }
   std::int64_t outputs() const { return weight_.weight.rows; }
-  // Shows the device the products of packs of `rows` rows, before anything runs: no choice is made
-  // in a capture, and none depends on the mode. Only shapes matter, so the weight's memory stands
-  // for all.
+  // Plans the products of packs of `rows` rows before anything runs: no algorithm is chosen during
+  // a capture, and eager runs use the same ones. Only shapes matter, so the weight's memory stands
+  // for all operands.
   void plan(Device& device, std::int64_t rows, Tensor<std::uint8_t> workspace) const {
     if (rows * inputs() * outputs() < kWorthPlanning) return;
     const Tensor<T> w = weight_of<T>(weight_);
@@ -47,8 +47,9 @@ class Linear {
     pass.stream.submit(LinearWeightGradient<T>{
         .dy = dy, .x = x, .dw = weight_.microbatch_gradient, .workspace = pass.workspace});
   }
-  // The same with the one add into the accumulator, where nothing else adds to the microbatch's
-  // gradient; alone where that is reduced at once.
+  // Computes the weight gradient and adds it to the accumulator in one op; for weights with a
+  // single term per microbatch. A weight without an accumulator keeps the gradient in
+  // microbatch_gradient, to be reduced across ranks.
   void accumulate_weight_gradient(const PassContext& pass, Tensor<T> dy, Tensor<T> x) const {
     LinearWeightGradient<T> op{.dy = dy, .x = x, .workspace = pass.workspace};
     if (weight_.gradient) {

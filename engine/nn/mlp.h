@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-// Gradients on their way through any MLP layer: shared, since one stream runs the layers one after
-// the other.
+// Gradients inside an MLP layer. All MLP layers share them, since one stream runs the layers one
+// after the other.
 template <class T>
 struct MlpScratch {
   MlpScratch(TensorPool& pool, const Scenario& scenario);

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// While it lives, calls at the device are attributed to a backward pass.
+// Attributes calls at the device to the backward pass while it lives.
 class InBackward {
  public:
   explicit InBackward(Device& device) : device_(device) { device_.place.backward = true; }
@@ -56,7 +56,8 @@ Model<T>::Model(Device& device, const Stream& compute, const Offloader& offloade
   }
 }
 
-// The weights of linear layers are those whose products add into the accumulator, and the head.
+// Plans the products of every linear layer and of the head. A weight that accumulates, other than
+// the embedding, belongs to a linear layer.
 template <class T>
 void Model<T>::plan_products() const {
   for (const ParameterSpec& spec : parameters_.specs()) {
@@ -154,7 +155,7 @@ void Model<T>::make_cudnn_workspace(const std::vector<std::int64_t>& capacities)
   cudnn_workspace_ = pool_.make<std::uint8_t>(1, bytes);
 }
 
-// More documents than any bucket holds may take more memory than any bucket does.
+// A pack with more documents than any bucket holds may need more workspace than the buckets share.
 template <class T>
 CudnnTables Model<T>::make_cudnn_tables(TensorPool& pool, std::int64_t capacity) const {
   if (!asks_cudnn()) return {};
@@ -191,7 +192,7 @@ const PackedBatch& Model<T>::pack(int index, int bucket, std::int64_t overflow_c
   Slot<T>& s = slot(faulty("metadata-shared-by-slots", index, 0));
   if (bucket >= 0) return at(s.packs, bucket);
   if (!s.overflow || s.overflow->capacity() < overflow_capacity) {
-    compute_.synchronize();  // Nothing may still read the smaller one.
+    compute_.synchronize();  // Queued work may still read the smaller one.
     s.overflow.reset();
     auto& pool = at(overflow_pools_, index);
     pool = std::make_unique<TensorPool>(device_);
@@ -268,8 +269,8 @@ void Model<T>::head_backward(const PassContext& pass, const MicrobatchInputs& in
                                              .dlogits = dlogits_});
   pass.part("head");
   const Linear<T> linear(parameters_[parameters_.head()]);
-  // A tied weight has one term a microbatch: the head's part is held until the embedding's joins
-  // it.
+  // A tied weight adds one term per microbatch, so the head's part stays in g_m until the
+  // embedding's joins it.
   if (config_.tied_embedding) {
     linear.weight_gradient(pass, dlogits_, slot.final_norm);
   } else {
@@ -313,7 +314,7 @@ void Model<T>::embed_backward(const PassContext& pass, const MicrobatchInputs& i
                           .row_number = pass.pack.row_number,
                           .state = pass.state,
                           .dropout = pass.training ? embedding_dropout_ : Dropout{}};
-  // A tied weight's g_m holds the head's part: g_m = add(head dW, embedding rows).
+  // g_m of a tied weight already holds the head's part: g_m = add(head dW, embedding rows).
   const bool tied = config_.tied_embedding;
   const bool joins = faulty("tied-gradient-overwritten", tied, false);
   if (joins) {

@@ -1,5 +1,5 @@
-// The model on one device: embedding, the layers of the pattern, head; the stored tensors of every
-// slot.
+// The model on one device: embedding, the layers of the pattern and head, with the stored tensors
+// of every slot.
 #pragma once
 
 #include <optional>
@@ -17,21 +17,21 @@ namespace lockstep {
 template <class T>
 struct Slot {
   std::vector<PackedBatch> packs;  // One per bucket.
-  // For more documents than the largest bucket holds; replaced when it must grow.
+  // For a pack with more documents than the largest bucket holds; replaced when it must grow.
   std::optional<PackedBatch> overflow;
   Tensor<T> embedded, final_norm, logits;
   Tensor<float> final_rstd, token_loss, maximum, sum;
   std::vector<std::unique_ptr<Saved<T>>> layers;
   std::vector<NamedTensor> names;
-  // In the model's pool: all of the above but the overflow.
+  // The slot's buffers in the model's pool: all of the above except the overflow.
   std::size_t first_buffer = 0, end_buffer = 0;
 };
 
 template <class T>
 class Model {
  public:
-  // `parameters` has its memory placed: products are planned here. `ranks`: 0 where nobody else
-  // takes part.
+  // `parameters` must have its memory already, because products are planned here. `ranks` is 0
+  // without other ranks.
   Model(Device& device, const Stream& compute, const Offloader& offloader,
         const Parameters& parameters, const Scenario& scenario, int slots, int ranks);
 
@@ -42,10 +42,10 @@ class Model {
   Tensor<std::uint8_t> workspace() const { return workspace_; }
   // Overwrites everything that the previous microbatch left in the slot, padding rows included.
   void poison(const Slot<T>& slot) const;
-  // The slot's metadata for a bucket, or (bucket < 0) for `overflow_capacity` documents.
+  // Returns the slot's pack for a bucket, or for `overflow_capacity` documents if bucket < 0.
   const PackedBatch& pack(int slot, int bucket, std::int64_t overflow_capacity);
 
-  // Writes tables and the experts' initial state.
+  // Writes RoPE's table and the experts' initial state.
   void initialize(const Stream& stream) const;
 
   void embed(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const;
@@ -94,7 +94,7 @@ class Model {
   Tensor<T> residual_gradient_[2];
   Tensor<T> dlogits_, dfinal_norm_;
   Tensor<std::uint8_t> workspace_;
-  Tensor<std::uint8_t> cudnn_workspace_;  // For every bucket.
+  Tensor<std::uint8_t> cudnn_workspace_;  // Large enough for every bucket.
 };
 
 }  // namespace lockstep

@@ -61,8 +61,8 @@ Moe<T>::Moe(const Parameters& parameters, const Scenario::Model& model, const Ex
       hidden_(model.moe.hidden),
       top_k_(static_cast<std::int32_t>(model.moe.top_k)),
       kind_(model.moe.router == Router::sigmoid ? RouterScore::sigmoid : RouterScore::softmax),
-      // There is no key: one expert's score keeps its size, else the router would learn nothing;
-      // docs/decisions.md.
+      // No scenario key sets these. The score of a single expert keeps its size: renormalised it
+      // would be 1, and the router would learn nothing (docs/decisions.md).
       combine_{.renormalise = model.moe.top_k > 1, .scaling = 1.0f},
       aux_(static_cast<float>(model.moe.aux_loss.value())),
       z_(static_cast<float>(model.moe.z_loss.value())),
@@ -205,7 +205,7 @@ void Moe<T>::place(const PassContext& pass, State& saved) const {
                                 .kept = state_.kept});
 }
 
-// The host reads how many rows the experts have, so that shapes can follow the data. Ops see at
+// Copies the experts' row counts to the host, so that shapes can follow the data. Ops are given at
 // least one row.
 template <class T>
 void Moe<T>::read_rows(const PassContext& pass, State& saved) const {
@@ -243,7 +243,7 @@ void Moe<T>::run_experts(const PassContext& pass, State& saved) const {
                                       .row_pair = row_pair,
                                       .y = fc1});
   pass.part("experts_act");
-  // A padding row of the buffer has no pair, as one of the pack has no document.
+  // A padding row of the buffer has no pair, as a padding row of the pack has no document.
   activate(pass, fc1, row_pair, act);
   pass.part("experts_fc2");
   pass.stream.submit(ExpertForward<T>{.x = act,
@@ -269,8 +269,8 @@ void Moe<T>::backward(const PassContext& pass, const Saved<T>& saved, Tensor<T> 
                       Tensor<T> dx) const {
   backward_part(pass, saved, {}, dout, dx);
 }
-// Gradients cross from the experts to the router in dout or the shared scratch: dmixed, dweights,
-// dbuffer.
+// Gradients pass from the experts to the router in dout and in the shared scratch: dmixed,
+// dweights, dbuffer.
 template <class T>
 void Moe<T>::backward_part(const PassContext& pass, const Saved<T>& base, const Part& part,
                            Tensor<T> dout, Tensor<T> dx) const {

@@ -16,9 +16,9 @@ namespace lockstep {
 template <class T>
 struct MoeScratch {
   MoeScratch(TensorPool& pool, const Scenario& scenario);
-  // With host_sync a backward pass writes the rows in use, and what comes behind it, in a graph
-  // maybe, is given all of dbuffer. The other rows have no pair: nobody uses them, but a value they
-  // need.
+  // Zeroes dbuffer. With host_sync a backward pass writes only the rows in use, while the ops after
+  // it, which may be captured, are given all rows. Nobody uses the others, since they belong to no
+  // pair, but they must have a value.
   void initialize(const Stream& stream) const;
   ExpertBuffer buffer;
   Tensor<T> dmixed, dnorm;                        // [T, d]
@@ -44,8 +44,8 @@ class Moe : public Layer<T> {
 
  private:
   // Results of the stage `router` that later stages and the backward pass read. When only the
-  // router is captured, they and the shared expert's output cross from the graph to eager work: the
-  // graph writes static memory of the slot.
+  // router is captured, these and the shared expert's output pass from the graph to eager ops, in
+  // static memory of the slot.
   struct Routed {
     Tensor<T> norm;
     Tensor<float> rstd, logits, scores, lse, weights;
@@ -53,7 +53,7 @@ class Moe : public Layer<T> {
     Tensor<float> slopes;                            // Absent without router losses.
     Tensor<T> shared_fc1, shared_act, shared_mixed;  // Absent without a shared expert.
   };
-  // Results of the stage `preprocess`, which cross in the same way when it is captured too.
+  // Results of the stage `preprocess`, passed on in the same way when it is captured too.
   struct Placed {
     Tensor<std::int32_t> start, rows, pair_row, row_pair;
   };
@@ -61,9 +61,9 @@ class Moe : public Layer<T> {
     Routed routed;
     Placed placed;
     Tensor<T> buffer, fc1, act, y, mixed;
-    // With host_sync: the experts' rows as the host reads them.
+    // With host_sync: the experts' row counts as the host reads them.
     std::optional<PinnedBuffer> rows_on_host;
-    std::int64_t used_rows = 0;  // Rows of the buffer that ops see: at least one.
+    std::int64_t used_rows = 0;  // Rows of the buffer that ops are given: at least one.
   };
   void route(const PassContext& pass, State& saved) const;
   void shared_forward(const PassContext& pass, State& saved) const;

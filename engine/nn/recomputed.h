@@ -9,14 +9,14 @@
 
 namespace lockstep {
 
-// Absent tensors are saved by each slot.
+// A tensor that is absent here is saved by each slot.
 template <class T>
 struct Recomputed {
   Recomputed(TensorPool& pool, const Scenario& scenario);
-  Tensor<T> norm;        // [T, d], the input of every mixer.
+  Tensor<T> norm;        // [T, d]: the input of every mixer.
   Tensor<T> mlp_act;     // [T, h]
-  Tensor<T> moe_act;     // [R, h], rows of the experts' buffer,
-  Tensor<T> shared_act;  // [T, h], and of the shared expert.
+  Tensor<T> moe_act;     // [R, h]: in the experts' buffer.
+  Tensor<T> shared_act;  // [T, h]: of the shared expert.
 };
 
 }  // namespace lockstep

@@ -12,7 +12,7 @@ namespace lockstep {
 template <class Item>
 class ByStep {
  public:
-  // For the embedding, which is step -1, and the steps 0 to `last`.
+  // Has a list for the embedding, which is step -1, and for each of the steps 0 to `last`.
   explicit ByStep(int last) : lists_(static_cast<std::size_t>(last) + 2) {}
   std::vector<Item>& operator[](int step) { return at(lists_, step + 1); }
   auto begin() { return lists_.begin(); }

@@ -58,8 +58,7 @@ class Offloader {
   // on the other.
   void drain();
 
-  // For a judge: points the offloaded tensors of a slot at their copies on the host, which are
-  // complete.
+  // Points the offloaded tensors of a slot at their complete copies on the host, for a judge.
   void point_to_copies(std::vector<NamedTensor>& tensors, int slot);
 
   void append_addresses(std::vector<const void*>& table) const { pool_.append_addresses(table); }
@@ -68,7 +67,7 @@ class Offloader {
   void count_launch(const Ledger& ledger);
   OffloadedBytes moved;
   std::int64_t most_in_flight = 0;  // d2h copies that compute had not waited for.
-  std::int64_t delayed = 0;         // Groups whose d2h copy was put behind a later launch.
+  std::int64_t delayed = 0;         // Groups whose d2h copy was put after a later launch.
   std::int64_t spare_buffers() const;
 
  private:
@@ -77,7 +76,7 @@ class Offloader {
     const OffloadGroup& plan;
     bool delayed() const { return plan.d2h.begin != plan.last_read; }
     std::vector<Event> d2h_done, h2d_done;  // Per slot.
-    std::optional<Event> last_read;         // Present if delayed: recorded behind the last reader.
+    std::optional<Event> last_read;         // Present if delayed: recorded after the last reader.
     std::vector<std::vector<int>> host_copies;  // [slot][tensor]: index of the pinned buffer.
   };
   using Groups = std::vector<Group*>;

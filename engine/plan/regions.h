@@ -1,5 +1,5 @@
-// How partial graphs cut the model: the captured parts of one block form one region, and the rest
-// runs eagerly.
+// The regions into which partial graphs cut the model: the captured parts of one block form a
+// region, and the rest runs eagerly.
 #pragma once
 
 #include <cstdint>

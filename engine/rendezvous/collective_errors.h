@@ -11,8 +11,8 @@ class CollectiveMismatch : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A rank waits for one that will not come (exit status 4). The text says which rank waits in which
-// call.
+// Thrown when a rank waits for one that will not come (exit status 4). The text names the waiting
+// rank and its call.
 class CollectiveHang : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -1,5 +1,5 @@
-// Which rank of how many this process is, as whoever started it says in the environment. Nothing is
-// linked.
+// This process's rank and the number of ranks, from the environment that its launcher set. No
+// launcher's library is linked.
 #pragma once
 
 #include <functional>
@@ -11,13 +11,13 @@ namespace lockstep {
 struct LaunchedRank {
   int rank = 0, size = 1;
   int local_rank = 0;  // Among the processes of this machine.
-  // Whether all processes are on this one, where the launcher says so.
+  // Whether all processes are on this machine, if the launcher tells.
   std::optional<bool> one_machine = {};
   std::string launcher;  // "torchrun", "Open MPI", "Slurm", "PMI".
-  // Equal on all ranks of a run, and another for other runs as far as the launcher tells.
+  // Equal on all ranks of a run, and different in other runs as far as the launcher tells.
   std::string job;
   // The address of rank 0, as far as the launcher tells: MASTER_ADDR and MASTER_PORT, else with
-  // Slurm the first node and a port that follows from the job. The host is "" where nothing tells.
+  // Slurm the first node and a port derived from the job. The host is "" if it is unknown.
   std::string host = {};
   int port = 0;
 };
@@ -25,8 +25,8 @@ struct LaunchedRank {
 // A variable's value, or null: std::getenv.
 using Environment = std::function<const char*(const char* name)>;
 
-// Absent if no launcher says so, or if it started one process. Throws std::runtime_error for
-// variables that contradict each other. docs/ranks.md has the table.
+// Returns nothing if there is no launcher, or if it started one process. Throws std::runtime_error
+// for variables that contradict each other. docs/ranks.md has the table.
 std::optional<LaunchedRank> launched_rank(const Environment& environment);
 
 // The first of a list as Slurm writes them: "rack1-n05" of "rack1-n[05-07,11],login".

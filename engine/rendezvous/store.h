@@ -35,14 +35,14 @@ class Store {
   // Says which rank waits where, if this rank waits in `call`. May be called from any thread.
   std::string report(const CollectiveCall& call) const;
 
-  // For a process with several ranks: called before each wait for other ranks, it returns when all
-  // ranks of this process have called it. Set it before the first round.
+  // Called before each wait for other ranks in a process with several ranks; returns when all ranks
+  // of this process have called it. Must be set before the first round.
   std::function<void()> local_barrier;
 
   // The steps of a round, in this order. They throw CollectiveHang when a rank is missing at the
   // deadline or has left, and CollectiveMismatch when the posts differ.
-  std::byte* begin();  // Returns this rank's outbox, which nobody reads any more.
-  // `filled` bytes of the outbox are for the others.
+  std::byte* begin();  // Returns this rank's outbox, which has no readers any more.
+  // Posts a call; `filled` bytes of the outbox are for the others.
   void post(const CollectiveCall& call, std::size_t filled = 0);
   void await_posts();
   virtual const std::byte* outbox_of(int peer) const = 0;
@@ -79,8 +79,8 @@ class Store {
   virtual CollectiveCall call_of(int peer) const = 0;
   // As far as this process knows. May be called from any thread.
   virtual Last last_of(int peer) const = 0;
-  // The rank that serves the store, if it has been silent: then nobody knows which rank behind it
-  // is missing. Else -1.
+  // Returns the rank that serves the store if it has been silent, since then it is not known which
+  // rank behind it is missing; otherwise -1.
   virtual int silent() const { return -1; }
 
  private:

@@ -1,6 +1,6 @@
-// Addresses that follow from the order of calls alone, and zeros in what nobody has taken. What
-// reads beyond its memory, or memory that moved, then finds the same in every process: a failure is
-// replayed as it was found.
+// Addresses that follow from the order of calls alone, with zeros in memory that was never taken.
+// An op that reads beyond its memory, or memory that moved, then reads the same in every process,
+// so that a failure can be replayed.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace lockstep {
 
 class AddressSpace {
  public:
-  static constexpr std::size_t kAlignment = 256;  // What cudaMalloc promises.
+  static constexpr std::size_t kAlignment = 256;  // As cudaMalloc guarantees.
 
   AddressSpace();
   AddressSpace(const AddressSpace&) = delete;

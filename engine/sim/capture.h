@@ -37,7 +37,7 @@ class SimCaptures {
   void refuse_over(const SimEvent& event, const char* call) const;
   void forget(BackendStream& stream) noexcept;  // The stream is being destroyed.
 
-  // On a stream that takes part in a capture; throws if that was invalidated.
+  // Adds work on a stream that takes part in a capture; throws if the capture was invalidated.
   void add(BackendStream& stream, SimWork work, const char* call);
   void record(BackendStream& stream, SimEvent& event);
   // False if there is nothing to wait for in a capture: the wait is an ordinary one.

@@ -19,8 +19,8 @@ class SimSchedule {
   void add(BackendStream* stream);
   void add_run(SimRun& run);  // Before it is put in its stream.
 
-  // Policy `program` runs what has been submitted, and `given` what is next in its list; the others
-  // do nothing.
+  // Under the policy `program` runs what has been submitted, under `given` what is next in its
+  // list; does nothing under the others.
   void submitted();
   void host_acts();  // The host's turn, in policy `given`.
   // Runs at least what completes the item, and everything it depends on.

@@ -66,7 +66,7 @@ struct SimWait {
 struct SimLaunch {
   std::shared_ptr<SimRun> run;
 };
-// Only in graphs: what they are bound to is known at the launch.
+// In graphs only, since what they are bound to is known at the launch.
 struct SimExternalRecord {
   std::shared_ptr<SimEvent> event;
 };
@@ -100,12 +100,12 @@ struct SimRun {
   std::vector<int> waits_for;  // For each node, the edges not yet met.
   std::vector<int> ready;      // Nodes whose edges are met, in order of capture.
   int left = 0;
-  // For each node, what an external record completes or an external wait is bound to.
+  // Per node: what an external record completes, or an external wait is bound to.
   std::vector<SimMarkPtr> marks;
   SimMarkPtr previous;  // The launch of the same graph before this one: they do not overlap.
   SimMarkPtr finished;
   std::vector<std::uint64_t> priority;  // For each lane.
-  // For each node, if there are delays: when it ends, once it has begun, or -1.
+  // Per node, if there are delays: the time at which it ends once it has begun, else -1.
   std::vector<std::int64_t> due;
   std::vector<bool> needed_node;  // Where the schedule needs only some nodes; empty means none.
 };

@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// How far a run is, and on how many ranks it came there.
+// The progress of a run, and the number of ranks that made it.
 struct Progress {
   std::int64_t steps = 0;
   // Microbatches of all ranks in the current step: numbers 0 to microbatches - 1.

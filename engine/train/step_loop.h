@@ -57,7 +57,7 @@ class StepLoop {
   std::int64_t tokens() const { return packs_.tokens(); }
 
  private:
-  // One microbatch of this rank on its way through the model, forward or backward.
+  // The pass of one microbatch of this rank through the model, forward or backward.
   struct MicrobatchPass {
     int microbatch, slot;
     int bucket;  // -1 if it has more documents than the largest bucket holds.
@@ -89,7 +89,7 @@ class StepLoop {
   void evaluation();         // All forward passes of an evaluation.
   void join_side_streams();  // Before a graph of several passes, and before its capture.
   void note(const Outstanding& outstanding, int microbatches);
-  // With the addresses at which they can be read now.
+  // Returns the activations of a slot with the addresses at which they can be read now.
   const std::vector<NamedTensor>& activations(int slot);
 
   // Graphs (step_graphs.cpp).

@@ -12,7 +12,7 @@ class StepResults {
   // `communicator` is null without other ranks.
   StepResults(Device& device, TensorPool& pool, const StepLoop& loop, Communicator* communicator);
 
-  // Every rank sends the others its losses; all have equally many microbatches.
+  // Exchanges the losses of all ranks, which have equally many microbatches.
   void exchange(std::size_t microbatches) const;
   // Call it after exchange(). `norm` is [1, 2]: norm, clip; it is absent in an evaluation.
   void fetch(Tensor<float> norm, std::size_t microbatches, StepResult& result) const;

@@ -62,7 +62,7 @@ struct Trainer::Impl {
   Device& device;
   const Scenario scenario;
   const DataSource& data;
-  // Only if this is the one rank of a run that shards.
+  // Present if this is the only rank of a run that shards.
   std::unique_ptr<Communicator> own_communicator;
   TrainerOptions options;
   StepLoop loop;

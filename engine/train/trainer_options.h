@@ -1,4 +1,4 @@
-// How a trainer runs, beside its scenario.
+// The options of a trainer that are not in its scenario.
 #pragma once
 
 namespace lockstep {

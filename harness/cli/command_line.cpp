@@ -44,7 +44,8 @@ std::string help() {
   }
   text += "\n  lockstep COMMAND --help    options of a command\n  lockstep --version\n\n";
   text +=
-      "exit status: 0 all held, 1 violated, 2 bad request, 3 the world failed, 4 hang, 5 gave up\n";
+      "exit status: 0 all held, 1 violated, 2 bad request, 3 the environment failed, "
+      "4 hang, 5 gave up\n";
   return text;
 }
 

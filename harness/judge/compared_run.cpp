@@ -14,10 +14,10 @@
 namespace lockstep {
 namespace {
 
-// The oracle's products are the model's: another GPU has nothing to be judged by.
+// Opens a GPU for bf16 only if its tensor cores compute the products that the oracle models.
 std::unique_ptr<Backend> open_judged(const Scenario& scenario, const RunOptions& options,
                                      SimOptions sim) {
-  // Devices of several processes go their own ways.
+  // Each process simulates a device with an order of its own.
   if (options.ranks != nullptr)
     sim.seed += 0x9E3779B97F4A7C15u * static_cast<std::uint64_t>(options.ranks->first());
   auto backend =
@@ -75,7 +75,7 @@ void ComparedRun::on_ranks(const std::function<void(Rank&)>& body) {
       options_.ranks);
 }
 
-// The place tells that these reads are the harness's own, not the engine's.
+// The part "look" marks these reads as the harness's, not the engine's.
 std::vector<std::vector<float>> ComparedRun::read(const Trainer& trainer,
                                                   std::span<const StoredValues> list) {
   const char* part = std::exchange(device_.place.part, "look");
@@ -85,7 +85,7 @@ std::vector<std::vector<float>> ComparedRun::read(const Trainer& trainer,
 }
 
 void ComparedRun::require_the_whole_state(ThreadRank& rank) {
-  // Judged where all ranks are in one process.
+  // A process sees only its own ranks, so this is checked only where one process has them all.
   if (options_.ranks != nullptr && options_.ranks->apart()) return;
   at(views_, rank.number()) = rank.trainer.parameters();
   rank.communicator.all_gather_object("");

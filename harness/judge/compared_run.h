@@ -28,22 +28,23 @@ class ComparedRun {
     Comparison& comparison;
     ComparedEngine readback;
 
-    // Waits for all ranks: whether no rank has found a difference so far. All get the same answer.
+    // Waits for all ranks, and returns to all of them whether no rank has found a difference so
+    // far.
     bool holds_so_far();
   };
-  // Runs `body` on every rank. What the ranks hold must be the whole state: else a violation of
-  // judge "vacuous".
+  // Runs `body` on every rank. If the ranks together do not hold the whole state, that is a
+  // violation of judge "vacuous".
   void on_ranks(const std::function<void(Rank&)>& body);
 
-  // The first difference of all ranks in program order: calls of a step, then ranks.
+  // Returns the first difference of all ranks in program order: calls of a step, then ranks.
   std::optional<Difference> first() const;
-  // A rank has found a difference, wherever it is.
+  // Returns whether any rank has found a difference, wherever it is.
   bool differs() const { return differs_; }
-  // The counters of each rank at its end. Every rank calls count().
+  // The counters of each rank at its end, for which every rank calls count().
   const std::vector<Counters>& counters() const { return counters_; }
   void count(const ThreadRank& rank);
   Device& device() { return device_; }
-  // The planted device fault.
+  // How often the planted device fault took effect.
   std::int64_t triggered() const { return injector_ ? injector_->triggered() : 0; }
 
  private:

@@ -13,11 +13,11 @@
 namespace lockstep {
 namespace {
 
-// One call of the engine has room for the loss that follows a forward pass.
+// Positions that one call of the engine takes: room for the loss that follows a forward pass.
 constexpr std::int64_t kPerCall = 4;
 
-// An output that is recomputed in the backward pass is kept nowhere, so it cannot be read; the
-// gradients that it enters show what it was.
+// A recomputed output is stored nowhere, so it cannot be read. Errors in it show in the gradients
+// that depend on it.
 bool is_recomputed(const Scenario::Model& model, const std::string& name) {
   const auto asked = [&](Recompute module) { return holds(model.recompute, module); };
   if (!name.starts_with("layers.")) return false;
@@ -55,7 +55,8 @@ FirstDifference StepComparison::where_is(int microbatch, int layer, std::string 
   return where;
 }
 
-// Activations are [T, cols], or [1, T] for one value a row: then the column is the row of the pack.
+// Activations are [T, cols]; those with one value per row are [1, T], and there the column is the
+// row of the pack.
 void StepComparison::name_document(FirstDifference& where, std::int64_t rows,
                                    std::int64_t cols) const {
   const std::int64_t length = scenario().data.pack_length;
@@ -208,8 +209,8 @@ std::vector<std::vector<float>> StepComparison::read_each(
   return engine_.read(list);
 }
 
-// The sum over the microbatches up to this one, in ascending order: what an accumulator holds that
-// took the gradient at once.
+// Returns the sum over the microbatches up to this one in ascending order, which an accumulator
+// holds if gradients are added to it at once.
 std::vector<float> StepComparison::accumulated(int microbatch, std::size_t parameter) const {
   std::vector<float> sum(want(microbatch).gradients[parameter].size());
   for (int m = 0; m <= microbatch; ++m) {
@@ -259,7 +260,7 @@ void StepComparison::compare_losses(const StepResult& got, JudgeKind judge) {
   compare_scalar(end + 1, judge, -1, "loss", got.loss, expected_.want.loss);
 }
 
-// One pair of losses for each layer `E`, known when the forward pass is.
+// Each layer `E` has a pair of losses, known after the forward pass.
 void StepComparison::compare_router_losses(const StepResult& got, JudgeKind judge) {
   for (int m = 0; m < microbatches(); ++m) {
     const auto& expected = want(m).experts;
@@ -280,7 +281,8 @@ void StepComparison::compare_router_losses(const StepResult& got, JudgeKind judg
   compare_folded_router_losses(got, judge);
 }
 
-// The sum over all ranks' microbatches by number, and in each over its layers.
+// The losses are summed over the microbatches of all ranks by number, and within each over its
+// layers.
 void StepComparison::compare_folded_router_losses(const StepResult& got, JudgeKind judge) {
   RouterLosses sum;
   for (const oracle::MicrobatchResult& microbatch : expected_.want.microbatches) {
@@ -292,7 +294,7 @@ void StepComparison::compare_folded_router_losses(const StepResult& got, JudgeKi
   compare_scalar(order, judge, -1, "z_loss", got.router_losses.z, sum.z);
 }
 
-// A listener that was never called has compared nothing.
+// A listener that was never called has compared nothing, which must not pass.
 void StepComparison::require_calls() {
   const bool all_forward =
       std::all_of(forward_order_.begin(), forward_order_.end(), [](auto o) { return o >= 0; });
@@ -302,7 +304,7 @@ void StepComparison::require_calls() {
                            where_is(-1, -1, "", "")});
 }
 
-// The engine reports the tokens of all ranks.
+// The engine reports the tokens of all ranks together.
 void StepComparison::compare_tokens(const StepResult& got) {
   const std::int64_t tokens = tokens_of(expected_.data);
   if (got.tokens == tokens) return;
@@ -333,7 +335,7 @@ void StepComparison::finish_evaluation(const StepResult& got, Compared compared)
 void StepComparison::compare_weights(const std::vector<oracle::Parameter>& want) {
   const std::int64_t order = kPerCall * calls_ + 3;
   if (!is_earlier(order)) return;
-  std::vector<StoredValues> list;  // All at once: the host waits once.
+  std::vector<StoredValues> list;  // Read in one call, so that the host waits once.
   for (const ParameterView& view : engine_.parameters)
     list.insert(list.end(), {view.m, view.v, view.weight});
   const std::vector<std::vector<float>> got = engine_.read(list);

@@ -24,29 +24,27 @@ struct Difference {
   FirstDifference where;
 };
 
-// Who computed the values that the engine must give.
+// The source of the values that the engine must give.
 enum class Reference : std::uint8_t {
   oracle,
-  eager_run,  // Where the engine shows an accumulator after a backward pass, this has the sum, not
-              // g_m.
+  eager_run,  // Has the sum, not g_m, where a backward pass adds to an accumulator at once.
 };
 
-// What of a step is compared.
+// How much of a step is compared.
 enum class Compared : std::uint8_t {
   every_pass,   // The engine's tensors are read while it runs.
-  result_only,  // Nothing is read before the engine has returned: reading synchronises, and so
-                // hides races.
+  result_only,  // Nothing is read before the engine returns: reading synchronises, hiding races.
 };
 
 // The engine of one rank, as a comparison reads it.
 struct ComparedEngine {
-  // Tensors to the host.
+  // Copies tensors to the host.
   std::function<std::vector<std::vector<float>>(std::span<const StoredValues>)> read;
   const std::vector<ParameterView>& parameters;
 };
 
-// What the engine must give in a step, or in the evaluation after it. The references outlive the
-// comparison.
+// The results that the engine must give in a step, or in the evaluation after it. The referenced
+// objects outlive the comparison.
 struct ExpectedResults {
   std::int64_t step;
   const StepData& data;
@@ -59,8 +57,8 @@ struct ExpectedResults {
 class FirstOfRank {
  public:
   const std::optional<Difference>& first() const { return first_; }
-  // The difference's position in the run, which all ranks count alike: the rank that differs
-  // earlier is named.
+  // The difference's position in the run. All ranks count positions alike, so that the rank that
+  // differs earliest can be named.
   std::int64_t order() const { return order_; }
 
   bool is_earlier(std::int64_t order) const { return !first_ || order < order_; }
@@ -75,17 +73,17 @@ class FirstOfRank {
   std::optional<Difference> first_;
 };
 
-// The rank whose run is compared, in its scenario.
+// The compared rank of a scenario.
 struct ComparedRank {
   const Scenario& scenario;
-  int rank = 0;  // For parallel.data: it selects the reference's microbatches that the engine runs.
+  int rank = 0;  // It selects the microbatches of the reference that this rank runs.
   Reference reference = Reference::oracle;
 };
 
 // Compares one step, or one evaluation, with what it must give.
 class StepComparison : public StepListener {
  public:
-  // `phase`: steps and evaluations so far, this one included.
+  // `phase` counts the steps and evaluations so far, this one included.
   StepComparison(FirstOfRank& found, const ComparedRank& rank, const ComparedEngine& engine,
                  const ExpectedResults& expected, std::int64_t phase);
 
@@ -95,18 +93,18 @@ class StepComparison : public StepListener {
   void gradients_done() override;
   void step_done() override;
 
-  // After the step or evaluation has returned.
+  // Called after the step or evaluation has returned.
   void finish_step(const StepResult& got, Compared compared);
   void finish_evaluation(const StepResult& got, Compared compared);
-  // Weights and moments as they stand now.
+  // Compares weights and moments as they stand now.
   void compare_weights(const std::vector<oracle::Parameter>& want);
-  // The selection biases of the layers `E`: `want` has a vector for each symbol of the pattern.
+  // Compares the biases of the layers `E`. `want` has one vector per symbol of the pattern.
   void compare_biases(const std::vector<ExpertBiasView>& got,
                       const std::vector<std::vector<float>>& want);
 
  private:
   const Scenario& scenario() const { return rank_.scenario; }
-  // Numbers in the step of this rank's microbatch, and how many it has.
+  // The number of this rank's microbatch in the step (arithmetic.md 1).
   std::int64_t global(std::int64_t microbatch) const { return microbatch * ranks() + rank_.rank; }
   std::int64_t ranks() const { return scenario().parallel.data; }
   std::int64_t microbatches() const { return std::ssize(forward_order_); }
@@ -114,13 +112,13 @@ class StepComparison : public StepListener {
   const oracle::MicrobatchResult& want(std::int64_t microbatch) const {
     return at(expected_.want.microbatches, global(microbatch));
   }
-  // Whether a backward pass leaves its gradient, or the sum so far, to be looked at. Where ranks
-  // exchange gradients, what they made of them is judged when all are there.
+  // Whether a backward pass leaves a gradient, or the sum so far, that can be compared. Where ranks
+  // exchange gradients, the result is compared when the exchange is complete.
   bool shows_gradients() const {
     return scenario().fsdp.strategy == Sharding::no_shard && ranks() == 1;
   }
 
-  // Positions in program order: calls of the engine in their order, and tensors in theirs.
+  // Positions count the engine's calls, and within a call its tensors, in program order.
   bool is_earlier(std::int64_t order) const { return found_.is_earlier(position(order)); }
   std::int64_t position(std::int64_t order) const { return (phase_ << 32) + order; }
   void note(std::int64_t order, Difference difference) {
@@ -129,7 +127,7 @@ class StepComparison : public StepListener {
   void compare(std::int64_t order, JudgeKind judge, FirstDifference where,
                std::span<const float> got, std::span<const float> want, std::int64_t cols,
                bool rows_of_pack = false, std::int64_t first = 0);
-  // Compares the elements that this rank holds of a whole tensor.
+  // Compares this rank's elements of a tensor with those of the whole one.
   void compare_part(std::int64_t order, JudgeKind judge, FirstDifference where,
                     const ParameterView& view, std::span<const float> got,
                     const std::vector<float>& want, std::int64_t cols);
@@ -154,21 +152,21 @@ class StepComparison : public StepListener {
   const ExpectedResults expected_;
   const std::int64_t phase_;
 
-  std::int64_t calls_ = 0;  // For the engine, in this step.
+  std::int64_t calls_ = 0;  // Of the engine in this step.
   // Position of each microbatch's forward pass, -1 before it.
   std::vector<std::int64_t> forward_order_;
   std::set<int> backwards_;
   bool gradients_seen_ = false, step_seen_ = false;
 };
 
-// Compares the run of one rank, step by step.
+// Compares the run of one rank step by step.
 class Comparison : public StepListener {
  public:
   explicit Comparison(const Scenario& scenario, int rank = 0,
                       Reference reference = Reference::oracle)
       : rank_{scenario, rank, reference} {}
 
-  // The comparison of the next step, or of the evaluation after it. It lives until the next call.
+  // Begins the comparison of the next step or evaluation. The result lives until the next call.
   StepComparison& begin(const ComparedEngine& engine, const ExpectedResults& expected);
 
   void forward_done(int microbatch, const std::vector<NamedTensor>& activations,
@@ -177,7 +175,7 @@ class Comparison : public StepListener {
   void gradients_done() override;
   void step_done() override;
 
-  StepComparison& last();  // For the step that began last.
+  StepComparison& last();  // The comparison that began last.
   const FirstOfRank& found() const { return found_; }
 
  private:

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// The same training, as plain as it can be run.
+// Returns the same training in its plainest form.
 Scenario plain(const Scenario& scenario) {
   Scenario s = eager(by_one_rank(scenario));
   s.model.recompute.clear();
@@ -71,7 +71,8 @@ class EagerJudge final : public Judge, private StepListener {
     return std::move(result_);
   }
 
-  // Behind what the forward pass showed of each layer, which an evaluation does not.
+  // Adds router losses to what a forward pass showed of each layer. In an evaluation `experts` is
+  // empty before.
   void keep_router_losses(const std::vector<RouterLosses>& layers,
                           std::vector<Experts>& experts) const {
     for (std::size_t x = 0; x < layers.size(); ++x) {
@@ -81,8 +82,8 @@ class EagerJudge final : public Judge, private StepListener {
       experts[x].z_loss = layers[x].z;
     }
   }
-  // How many pairs chose each expert in the microbatch that just ran, and how many of them it had
-  // no room for.
+  // Returns for the microbatch that just ran how many pairs chose each expert, and how many of them
+  // were dropped.
   std::vector<Experts> routed_since() {
     std::vector<RoutedPairs> so_far = trainer_.routed_pairs();
     std::vector<Experts> layers;
@@ -99,7 +100,7 @@ class EagerJudge final : public Judge, private StepListener {
     pairs_so_far_ = std::move(so_far);
     return layers;
   }
-  // The tensor without what no pair fills.
+  // Returns the tensor cut to the rows that pairs fill.
   static StoredValues in_use(const NamedTensor& named, const std::vector<Experts>& layers) {
     StoredValues values = named.tensor;
     if (named.rows != NamedTensor::Rows::ragged_buffer) return values;

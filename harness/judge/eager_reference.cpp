@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// A rank's losses, those of routers behind each: bits, as text.
+// Returns the bits of a rank's losses as text, each followed by its router losses.
 std::string words_of(const StepResult& result) {
   std::ostringstream words;
   const auto say = [&](float value) { words << std::bit_cast<std::uint32_t>(value) << ' '; };
@@ -128,11 +128,11 @@ void EagerReference::evaluate() {
   remembered_.evaluations.back() = as_the_oracles(rank_.engine.trainer.evaluate());
 }
 
-// Ranks in one process take turns. What other processes have of a parameter stays +0, and nobody
-// here compares it.
+// Ranks in one process call it in turn. The elements of other processes stay +0, and nobody here
+// compares them.
 void EagerReference::remember(ReferenceResults& all) && {
   const Trainer& trainer = rank_.engine.trainer;
-  all.steps = std::move(remembered_.steps);  // Every rank has been told the same of them.
+  all.steps = std::move(remembered_.steps);  // Equal on every rank.
   all.evaluations = std::move(remembered_.evaluations);
   for (const ParameterView& view : trainer.parameters()) {
     const std::size_t index = view.index;

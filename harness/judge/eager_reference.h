@@ -1,6 +1,6 @@
-// The results of an eager run of the engine, kept as the oracle's results are. They judge runs for
-// which no judge can say each tensor while they go on. Those whose sums are the library's, and
-// those whose ranks each fold what cuDNN gave.
+// The results of an eager run of the engine in the form of the oracle's results. Runs that no judge
+// can check step by step are compared with them: those in which NCCL adds gradients, and those
+// whose ranks each fold the gradients of cuDNN's attention.
 #pragma once
 
 #include "harness/judge/compared_run.h"
@@ -8,30 +8,29 @@
 
 namespace lockstep {
 
-// Whether the oracle knows the bits: not where the library adds up what has an order.
+// Whether the oracle has the bits of this scenario: not where NCCL adds values whose order matters.
 bool oracle_knows(const Scenario& scenario);
 
-// Whether the oracle, or the eager run of one rank that stands in for it, says each step of such a
-// run: that has one fold of gradients.
+// Whether the oracle, or the eager run of one rank that stands in for it, can check each step. That
+// run has one fold of gradients, so the scenario must have one too.
 bool has_judge_of_steps(const Scenario& scenario, const std::string& device);
 
-// The scenario without graphs and offloading.
+// Returns the scenario without graphs and offloading.
 Scenario eager(const Scenario& scenario);
 
 // Copies the numbers that both an engine's step and an oracle's have.
 void copy_numbers(const StepResult& got, oracle::StepResult& to);
-// The parameter as the oracle has it, without values.
+// Returns the parameter as the oracle describes it, without values.
 oracle::Parameter without_values(const ParameterView& view);
 
 class EagerReference {
  public:
   EagerReference(const Scenario& scenario, ComparedRun::Rank& rank);
 
-  // Every rank calls them, in order: a step, the evaluation behind it if there is one, the end.
+  // Every rank calls these in order: step(), evaluate() if the step has an evaluation, remember().
   void step();
   void evaluate();
-  // Adds the parameters' elements that this rank has to what the ranks before it in this process
-  // gave.
+  // Adds this rank's elements of the parameters to those of the ranks before it in this process.
   void remember(ReferenceResults& all) &&;
 
  private:
@@ -42,8 +41,8 @@ class EagerReference {
   ReferenceResults remembered_;
 };
 
-// Before the first sum nothing depends on its order: the oracle's losses of the first step, in
-// words where they differ.
+// Compares the losses of the first step with the oracle's, since before the first sum nothing
+// depends on its order. Returns "" or the difference as a sentence.
 std::string first_losses_differ(const Scenario& scenario, const DataSource& data,
                                 const ReferenceResults& reference);
 

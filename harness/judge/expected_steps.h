@@ -1,5 +1,5 @@
-// The judge's side of a run: each step is computed once, for whichever rank asks first, and kept
-// until all are done.
+// The expected results of a run. Each step is computed once, for the rank that asks first, and kept
+// until all ranks are done with it.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace lockstep {
 
 // The results that later runs of the same case are compared with.
 struct ReferenceResults {
-  std::vector<oracle::StepResult> steps;  // Without tensors, as the evaluations.
+  std::vector<oracle::StepResult> steps;  // Without tensors, as are the evaluations.
   std::vector<std::optional<oracle::StepResult>> evaluations;
   std::vector<oracle::Parameter> parameters;  // After the last step.
   std::vector<std::vector<float>> expert_biases;
@@ -31,12 +31,12 @@ class ExpectedSteps {
   ExpectedSteps(const DataSource& data, std::unique_ptr<Judge> judge)
       : data_(data), judge_(std::move(judge)) {}
 
-  // Steps come in order; the one before is gone when a new one is asked for.
+  // Steps come in order. Asking for a new one releases the one before.
   const Judged& step(std::int64_t step);
   const Judged& evaluation(std::int64_t step);  // After that step.
-  // After the step that was asked for last.
+  // The state after the step that was asked for last.
   const Judge& judge() const { return *judge_; }
-  // After the last step.
+  // The results after the last step.
   ReferenceResults remember() &&;
 
  private:

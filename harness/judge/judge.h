@@ -1,5 +1,5 @@
-// Who computes what a run of the engine must give: the oracle, or where bits are not modelled an
-// eager run of the engine.
+// Computes the results that a run of the engine must give: by the oracle, or where bits are not
+// modelled by an eager run of the engine.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ class Judge {
   // Steps come in order; the evaluation of a step comes before the next step.
   virtual oracle::StepResult step(std::int64_t step, const StepData& data) = 0;
   virtual oracle::StepResult evaluate(std::int64_t step, const StepData& data) = 0;
-  // After the last step, as the oracle has them.
+  // The state after the last step, in the oracle's form.
   virtual const std::vector<oracle::Parameter>& parameters() const = 0;
   virtual const std::vector<std::vector<float>>& expert_bias() const = 0;
   virtual std::string weight_digest() const = 0;
 };
 
-// `mutation`: an error planted in the oracle.
+// `mutation` names an error planted in the oracle.
 std::unique_ptr<Judge> make_oracle_judge(const Scenario& scenario, const std::string& mutation);
 
 }  // namespace lockstep

@@ -24,7 +24,7 @@ std::unique_ptr<Judge> make_judge(const JudgedCase& one) {
                           options.ranks != nullptr ? options.ranks->gpu : 0);
 }
 
-const std::vector<oracle::Parameter> kNoParameters;  // An evaluation changes none.
+const std::vector<oracle::Parameter> kNoParameters;  // For evaluations, which change none.
 
 // Returns whether no rank has found anything.
 bool observed_step(std::int64_t step, ExpectedSteps& steps, ComparedRun::Rank& rank) {
@@ -58,7 +58,7 @@ bool unobserved_step(std::int64_t step, const ReferenceResults& reference,
   return rank.holds_so_far();
 }
 
-// Runs all steps, told to `told`, and counts.
+// Runs all steps, reported to `told`, and counts.
 void compare_results(const JudgedCase& one, const ReferenceResults& reference,
                      const SimOptions& sim, Observer* told, RunOutcome& outcome) {
   ComparedRun run(one.scenario, one.data, one.options, sim, Compared::result_only, told);
@@ -198,7 +198,7 @@ RunOutcome observed_run(const JudgedCase& one, std::int64_t seed) {
         outcome.reference = std::move(steps).remember();
       });
     }
-    // At the end of a run that stopped early a hazard is no finding.
+    // After a run that stopped early a hazard is no finding of its own.
     if (outcome.holds()) checker.throw_found();
   });
 }

@@ -1,4 +1,4 @@
-// The input of every run that judges a case, and what such a run found, as values.
+// The input of every run that judges a case, and the outcome of such a run, as values.
 #pragma once
 
 #include <functional>
@@ -29,7 +29,7 @@ struct JudgedCase {
     return {.mutation = options.planted.checker, .dropped = {}};
   }
   SimOptions simulator(std::int64_t seed) const;
-  // Whether each rank is a process, which knows its own calls alone.
+  // Whether each rank is a process of its own, which sees only its own calls.
   bool ranks_are_processes() const { return options.ranks != nullptr && options.ranks->apart(); }
   bool has_step_judge() const { return has_judge_of_steps(scenario, options.device); }
   bool explores() const {
@@ -44,10 +44,10 @@ struct RunFinding {
   std::optional<FirstDifference> where = {};
   bool thrown = false;  // The run ended with an exception, so what it gave is incomplete.
 };
-// The exception that is being handled, as a finding. Passes on what no run may throw.
+// Returns the exception that is being handled as a finding. Rethrows what no run may throw.
 RunFinding current_exception_as_finding();
 
-// What one run found and gave. A part that the run did not reach is absent.
+// What one run found and counted. A part that the run did not reach is absent.
 struct RunOutcome {
   std::optional<RunFinding> finding;
   std::optional<DeviceInfo> device = {};
@@ -64,8 +64,8 @@ struct RunOutcome {
   bool holds() const { return !finding; }
 };
 
-// Runs the eager engine without planted faults. Its results are what later runs must give where no
-// oracle can judge each step.
+// Runs the eager engine without planted faults. Later runs must give its results where no oracle
+// can check each step.
 RunOutcome reference_run(const JudgedCase& one, std::int64_t seed);
 
 // Compares every tensor of every pass with the reference while the engine runs.
@@ -77,9 +77,9 @@ RunOutcome observed_run(const JudgedCase& one, std::int64_t seed);
 RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& reference,
                           const SimOptions& sim, bool is_first);
 
-// Runs `body`, and makes what it throws the outcome's finding.
+// Runs `body` and turns an exception from it into the outcome's finding.
 RunOutcome outcome_of(const std::function<void(RunOutcome&)>& body);
-// Runs `body`, which uses `run`. A difference that was noted before the engine threw comes first.
+// Runs `body`, which uses `run`. A difference that was noted before an exception is reported first.
 void collect(RunOutcome& outcome, ComparedRun& run, const std::function<void()>& body);
 // Compares a rank's weight digest at the end of a run.
 void compare_digest(RunOutcome& outcome, const ComparedRun::Rank& rank, const std::string& want);

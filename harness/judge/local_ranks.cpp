@@ -11,7 +11,8 @@ namespace lockstep {
 
 namespace {
 
-// The first line of `one` that `other` has not there, and what it has.
+// Returns the first line of `one` that `other` does not have in that place, and what it has
+// instead.
 std::string first_difference(const std::string& one, const std::string& other) {
   std::istringstream ones(one), others(other);
   std::string line, its;
@@ -41,8 +42,8 @@ void LocalRanks::run(Device& device, const std::function<void(Communicator&)>& b
   checked(*make_nccl_communicator(device, *meetings.front()));
 }
 
-// The order of turns is not the schedule's: a schedule that was found by tags must meet the same
-// calls again.
+// The order of threads has a seed of its own, not the schedule's, since a schedule that was found
+// by tags must meet the same calls when it runs again.
 LocalRanks all_local_ranks(const Scenario& scenario) {
   return {.count = static_cast<int>(scenario.parallel.data),
           .seed = static_cast<std::uint64_t>(scenario.training.seed),

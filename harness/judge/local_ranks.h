@@ -1,4 +1,4 @@
-// The ranks that this process has: all of a run, as threads, or one.
+// The ranks of a run that live in this process: all of them, as threads, or one.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,24 @@
 namespace lockstep {
 
 struct LocalRanks {
-  int count = 1;           // For the run.
-  std::uint64_t seed = 1;  // For the order of threads.
-  // One store for each process here, where the run has several processes.
+  int count = 1;           // Ranks of the run.
+  std::uint64_t seed = 1;  // Selects the order of threads.
+  // Empty if the whole run is in this process; else one store for each rank here.
   std::span<const std::unique_ptr<Store>> meetings = {};
-  bool over_nccl = false;  // Their data goes through the library, and their GPU is
-  int gpu = 0;             // this one.
-  // Where a launcher started them: what must be equal in all processes, in lines.
+  bool over_nccl = false;  // Whether the ranks exchange data through NCCL, and
+  int gpu = 0;             // the GPU that they use.
+  // Lines that must be equal in all processes that a launcher started.
   std::string same = "";
 
   bool apart() const { return !meetings.empty(); }
   int first() const { return apart() ? meetings.front()->rank() : 0; }
   int here() const { return apart() ? static_cast<int>(meetings.size()) : count; }
-  // `body` once for each of them.
+  // Runs `body` once for each rank here.
   void run(Device& device, const std::function<void(Communicator&)>& body) const;
 };
 
-// Throws RequestError where another rank says otherwise, with the first line that differs. All
-// ranks call it.
+// Throws RequestError with the first line of `same` that differs on another rank. All ranks call
+// it.
 void require_same_run(Communicator& communicator, const std::string& same);
 
 LocalRanks all_local_ranks(const Scenario& scenario);

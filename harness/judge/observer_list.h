@@ -1,4 +1,4 @@
-// Tells several observers, one after the other. If one throws, those after it are not told.
+// Forwards each call to several observers in turn. If one throws, those after it are not told.
 #pragma once
 
 #include <utility>

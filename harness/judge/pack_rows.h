@@ -1,4 +1,4 @@
-// Which document a row of a pack belongs to, from the documents alone: for naming a difference.
+// Finds the document of each row of a pack from the documents alone, to name where a difference is.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace lockstep {
 
 struct RowPlace {
   std::int64_t document = -1;  // Document::number, -1 for a padding row.
-  std::int64_t position = -1;  // For the row in the document.
+  std::int64_t position = -1;  // Of the row in the document.
 };
 RowPlace place_of_row(const Scenario::Data& data, const Microbatch& microbatch, std::int64_t row);
 

@@ -26,8 +26,8 @@ namespace {
 
 // Schedules that run with their arithmetic; the others run by tags alone.
 constexpr std::int64_t kWithArithmetic = 8;
-// Whether the run counted what the scenario implies and what its `expect.counters` ask for.
-// `last`: the last unobserved run.
+// Returns a finding if the run did not count what the scenario implies and its `expect.counters`
+// ask for. `last` is the last unobserved run.
 std::optional<RunFinding> judge_counters(const JudgedCase& one, const ReferenceResults& results,
                                          const RunOutcome& last, const Counters& counters) {
   RunEvidence evidence{.explored = one.explores()};
@@ -109,7 +109,7 @@ class Case {
     return seed_ == scenario_.checker.schedule.seed && sim.policy != SimOptions::Policy::given;
   }
 
-  // The difference showed in an unobserved run; an observed run of the same schedule may name an
+  // The difference was found in an unobserved run. An observed run of the same schedule may name an
   // earlier tensor.
   void name_better(const JudgedCase& one) {
     if (!one.has_step_judge()) return;
@@ -152,12 +152,12 @@ class Case {
   std::unique_ptr<DataSource> data_;
   CaseResult result_;
   Program program_;  // What the first unobserved run put on its streams.
-  RunOutcome last_;  // For the unobserved runs.
+  RunOutcome last_;  // The last unobserved run.
   std::int64_t seed_ = 0;
   std::int64_t triggered_ = 0;  // How often the planted device fault took effect, in all runs.
 };
 
-// As a shell reads it: quoted unless it is plain.
+// Quotes a word for a shell unless it is plain.
 std::string shell_word(const std::string& text) {
   const auto plain = [](unsigned char c) { return std::isalnum(c) || std::strchr("/._-+:,@%", c); };
   if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
@@ -166,7 +166,7 @@ std::string shell_word(const std::string& text) {
   return word + "'";
 }
 
-// A token knows the documents by a path that is relative to a file which it does not know.
+// A token stores the path of the documents, but not the scenario file to which it is relative.
 std::string data_folder(const Scenario& scenario) {
   if (!reads_bytes(scenario.data) || std::filesystem::path(scenario.data.path).is_absolute())
     return "";

@@ -10,16 +10,16 @@
 
 namespace lockstep {
 
-// `scenario` lists one precision. First a run that is looked at after every pass, which names a
-// difference best; then one run per schedule that nobody looks at before its end, because looking
-// drains the device and so hides races. Ranks of the scenario are threads here, or the one of
+// `scenario` lists one precision. The first run is compared after every pass, because that names a
+// difference best. Then one run per schedule is compared only at its end, because comparing drains
+// the device and so hides races. The ranks are threads of this process, or those of
 // `options.ranks`; run_case() chooses.
 CaseResult judge_case(const Scenario& scenario, const RunOptions& options);
 
-// The case with token and replay line, before it ran.
+// Returns the case with its token and replay line, before it has run.
 CaseResult unjudged_case(const Scenario& scenario, const RunOptions& options);
 
-// The command that runs this case again, from any folder of this machine.
+// Returns the command that runs this case again, from any folder of this machine.
 std::string replay_line(const Scenario& scenario, const std::string& token,
                         const RunOptions& options);
 

@@ -1,4 +1,4 @@
-// Runs the schedules of a case by tags alone, and with their arithmetic those on which the host
+// Runs the schedules of a case by tags alone, and runs with arithmetic those on which the host
 // would see a difference.
 #pragma once
 
@@ -13,17 +13,17 @@ namespace lockstep {
 
 class ScheduleExploration {
  public:
-  // `program`: what the first unobserved run put on its streams.
+  // `program` is what the first unobserved run put on its streams.
   ScheduleExploration(const JudgedCase& one, const ReferenceResults& results,
                       const Program& program);
 
-  std::string bound() const;  // How many schedules, and what they are bound to find.
+  std::string bound() const;  // States how many schedules run, and what they must find.
   std::int64_t schedules() const { return schedules_; }
 
-  // What the search found next: a finding, or a run that confirmed a difference or did not.
-  // Counters are given only if that run threw. Nothing: the search is over.
+  // Returns the next result of the search: a finding, or the outcome of a run that tried to confirm
+  // a difference. It has counters only if that run threw. Returns nothing when the search is over.
   std::optional<RunOutcome> next();
-  // The schedule that was confirmed last, if any.
+  // The schedule that was run last, if any.
   std::optional<std::int64_t> seed() const { return seed_; }
 
  private:
@@ -32,7 +32,7 @@ class ScheduleExploration {
   const JudgedCase& one_;
   const ReferenceResults& results_;
   const Program& program_;
-  ExploreOptions options_;  // Of the schedules that are left.
+  ExploreOptions options_;  // For the remaining schedules.
   const std::int64_t schedules_;
   int confirmed_ = 0;
   bool over_ = false;

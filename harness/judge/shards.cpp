@@ -12,7 +12,7 @@ struct Piece {
   friend auto operator<=>(const Piece&, const Piece&) = default;
 };
 
-// Pieces of each parameter, empty ones left out; of a parameter that there is not, an error.
+// Returns the nonempty pieces of each parameter. Views of unknown parameters are left out.
 std::vector<std::vector<Piece>> pieces_of(const std::vector<ParameterShape>& parameters,
                                           const std::vector<ParameterView>& views) {
   std::vector<std::vector<Piece>> pieces(parameters.size());

@@ -1,5 +1,5 @@
-// Which elements of the parameters each rank says it holds: together they must be all of them, or a
-// comparison of what the ranks hold would pass over the rest.
+// Checks the elements of parameters that the ranks say they hold. Together they must be all
+// elements, or comparing what the ranks hold would miss the rest.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// "" or the first gap or overlap, as a sentence. `ranks` has the views of each rank. Sharded
+// Returns "" or the first gap or overlap as a sentence. `ranks` has the views of each rank. Sharded
 // parameters are cut among the ranks; others are whole on each.
 std::string uncovered(const std::vector<ParameterShape>& parameters, bool sharded,
                       const std::vector<std::vector<ParameterView>>& ranks);

@@ -1,4 +1,4 @@
-// The engine as a scenario asks for it: the ranks of this process, on one device, each with a
+// Runs the engine as a scenario asks for it: the ranks of this process on one device, each with a
 // trainer.
 #pragma once
 
@@ -16,14 +16,15 @@ struct ThreadRank {
   int number() const { return communicator.rank(); }
 };
 
-// `options` of a rank; the communicator is put in here. `ranks` null: all of the scenario's.
+// Returns the options of a rank, into which the communicator is then put. If `ranks` is null, all
+// ranks of the scenario run here.
 using RankOptions = std::function<TrainerOptions(int rank)>;
 void with_trainers(Device& device, const Scenario& scenario, const DataSource& data,
                    const RankOptions& options, const std::function<void(ThreadRank&)>& body,
                    const LocalRanks* ranks = nullptr);
 
-// Every step and evaluation of the scenario, on every rank; nobody looks. `end` follows on each
-// rank.
+// Runs every step and evaluation of the scenario on every rank without comparing anything, then
+// `end` on each rank.
 void train_to_the_end(Device& device, const Scenario& scenario, const DataSource& data,
                       const RankOptions& options, const std::function<void(ThreadRank&)>& end);
 

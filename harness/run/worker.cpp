@@ -47,7 +47,7 @@ void judge_death(CaseResult& result, const ChildEnd& end, double timeout_s) {
     result.seconds = timeout_s;
   } else if (end.signal == SIGABRT &&
              end.last_words.find("broken contract in ") != std::string::npos) {
-    // require() judged before it aborted: that is a finding, not a failure of the world.
+    // require() judged before it aborted: that is a finding, not a failed environment.
     result.verdict = Verdict::violated;
     result.judge = JudgeKind::contract;
     result.reason = "the worker was killed by SIGABRT" + words;

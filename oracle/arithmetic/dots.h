@@ -1,5 +1,5 @@
-// DOT of arithmetic.md 0.1, many at once: vector lanes are independent results, each of which keeps
-// its own order.
+// DOT of arithmetic.md 0.1 for many results at once. Vector lanes are independent results, each of
+// which keeps its own order.
 #pragma once
 
 #include <algorithm>
@@ -66,8 +66,8 @@ template <class Precision, class Real = typename Precision::Real>
   }
 }
 
-// c[i] continued over j = 0..seen+i-1 asc of a(i, j), b(j, .), as far as there are terms; no other
-// a is looked at.
+// c[i] continues over j = 0..seen+i-1 asc with a(i, j), b(j, .), as far as there are terms. No
+// other a is read.
 template <class Precision, class Real = typename Precision::Real>
 void visible_dots(std::int64_t rows, std::int64_t cols, std::int64_t terms, std::int64_t seen,
                   const Real* a, std::int64_t a_stride, Right<Real> b, Real* c,
@@ -83,7 +83,7 @@ void visible_dots(std::int64_t rows, std::int64_t cols, std::int64_t terms, std:
   }
 }
 
-// c[i] continued over j = 0..i asc of a(i, j), b(j, .); nothing above the diagonal is looked at.
+// c[i] continues over j = 0..i asc with a(i, j), b(j, .). Nothing above the diagonal is read.
 template <class Precision, class Real = typename Precision::Real>
 void lower_dots(std::int64_t n, std::int64_t cols, const Real* a, std::int64_t a_stride,
                 Right<Real> b, Real* c, std::int64_t stride, Chain chain) {
@@ -104,7 +104,7 @@ void lower_dots(std::int64_t n, std::int64_t cols, const Real* a, std::int64_t a
   }
 }
 
-// c[j] continued over i = j..n-1 asc of a(i, j), b(i, .).
+// c[j] continues over i = j..n-1 asc with a(i, j), b(i, .).
 template <class Precision, class Real = typename Precision::Real>
 void upper_dots(std::int64_t n, std::int64_t cols, const Real* a, std::int64_t a_stride,
                 Right<Real> b, Real* c, std::int64_t stride, Chain chain) {

@@ -1,4 +1,4 @@
-// The factors of many dot products at once, and which links of a chain a call does.
+// The factors of many dot products, and which links of their chains a call computes.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ struct Right {  // Factor b(k, j) = at[k * term + j].
   std::int64_t term;
 };
 
-// The terms that row i takes: from first + i * first_step up to last + i * last_step, cut to what
-// there is. Those outside are masked: neither of their factors is looked at.
+// The terms that row i takes: from first + i * first_step up to last + i * last_step, clipped to
+// those that exist. Other terms are masked: neither of their factors is read.
 struct Terms {
   std::int64_t first = 0, first_step = 0, last = 0, last_step = 0;
 };

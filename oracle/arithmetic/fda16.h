@@ -1,5 +1,5 @@
-// FDA16 of arithmetic.md 0.3, one number at a time: what a tensor core of sm_90 makes of 16
-// products and a sum. This is the text that the fast forms are held to.
+// FDA16 of arithmetic.md 0.3, one number at a time: what a tensor core of sm_90 computes from 16
+// products and a sum. The fast forms must have its bits.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace lockstep::oracle {
 
-// Data of an architecture; these are measured on sm_90 and the contract's.
+// The parameters of an architecture. The defaults are the contract's, measured on sm_90.
 struct Fda16Parameters {
   int fraction = 25;  // F: bits kept below the largest exponent.
   int group = 16;     // Products of a step.
@@ -38,7 +38,8 @@ inline Decoded decode_fp32(float x) {
   return decode(bits(x) >> 31, (bits(x) >> 23) & 255u, bits(x) & 0x7fffffu, 0x800000u);
 }
 
-// Exact product, or what the special values make of it. No normalisation, 14 fraction bits.
+// The exact product with 14 fraction bits, not normalised, or the special value that the factors
+// give.
 inline Decoded product_of(const Decoded& a, const Decoded& b) {
   const bool infinite = a.infinite || b.infinite;
   const auto zero = [](const Decoded& x) { return !x.infinite && x.significand == 0; };
@@ -63,7 +64,7 @@ inline float toward_zero(std::int64_t sum, int scale) {
   return from_bits(sign | field << 23 | (static_cast<std::uint32_t>(m) & 0x7fffffu));
 }
 
-// FDA16 of `count` products, at most parameters.group, the others being zero.
+// FDA16 of `count` products, at most parameters.group; the others are zero.
 inline float fda16(const std::uint16_t* a, const std::uint16_t* b, int count, float c,
                    const Fda16Parameters& parameters = {}) {
   constexpr int kMost = 32;
@@ -92,7 +93,7 @@ inline float fda16(const std::uint16_t* a, const std::uint16_t* b, int count, fl
   return toward_zero(sum, largest - parameters.fraction);
 }
 
-// DOT over `terms` terms, continued from c: groups asc, the last padded with zeros.
+// DOT over `terms` terms, continued from c in ascending groups, the last padded with zeros.
 inline float fda16_dot(const std::uint16_t* a, const std::uint16_t* b, std::int64_t terms, float c,
                        const Fda16Parameters& parameters = {}) {
   for (std::int64_t k = 0; k < terms; k += parameters.group) {

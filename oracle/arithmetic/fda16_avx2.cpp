@@ -38,13 +38,13 @@ LOCKSTEP_AVX2_INLINE __m256i cut(__m256 x, __m256 scale) {
   return _mm256_cvttps_epi32(_mm256_mul_ps(x, scale));
 }
 
-// Negative where s + t does not fit 32 bits.
+// Returns a negative lane where s + t does not fit 32 bits.
 LOCKSTEP_AVX2_INLINE __m256i overflow(__m256i s, __m256i t, __m256i sum) {
   return _mm256_and_si256(_mm256_xor_si256(s, sum), _mm256_xor_si256(t, sum));
 }
 
-// Toward zero: of a magnitude with more than 24 bits the first that fp32 drops is cleared, with
-// some behind it, so that rounding to nearest goes down.
+// Converts with rounding toward zero. If a magnitude has more than 24 bits, the first bit that fp32
+// drops is cleared, with some after it, so that rounding to nearest goes down.
 LOCKSTEP_AVX2_INLINE __m256 toward_zero(__m256i sum) {
   __m256i magnitude = _mm256_abs_epi32(sum);
   magnitude = _mm256_andnot_si256(_mm256_srli_epi32(magnitude, 24), magnitude);
@@ -56,7 +56,7 @@ LOCKSTEP_AVX2_INLINE __m256i exponents(const std::int16_t* at) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
 }
 
-// A step of `count` products; false, and c as it was, where the scalar text has to do it.
+// A step of `count` products. Returns false, with c unchanged, where only the scalar form is exact.
 LOCKSTEP_AVX2_INLINE bool step(const float* a, const std::int32_t* ea, const float* b,
                                const std::int16_t* eb, int count, float* c) {
   __m256i most = _mm256_add_epi16(_mm256_set1_epi32(ea[0]), exponents(eb));

@@ -33,7 +33,7 @@ LOCKSTEP_AVX512_INLINE __m512i cut(__m512 x, __m512 scale) {
   return _mm512_cvttps_epi32(_mm512_mul_ps(x, scale));
 }
 
-// A step of `count` products; false, and c as it was, where the scalar text has to do it.
+// A step of `count` products. Returns false, with c unchanged, where only the scalar form is exact.
 LOCKSTEP_AVX512_INLINE bool step(const float* a, const std::int32_t* ea, const float* b,
                                  const std::int16_t* eb, int count, float* c) {
   __m256i most = _mm256_set1_epi16(INT16_MIN);

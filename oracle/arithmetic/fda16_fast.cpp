@@ -68,7 +68,7 @@ class RightPanels {
   std::unique_ptr<std::int16_t[]> exponents_;
 };
 
-// The left factors of a tile's rows; only terms that a row takes are looked at.
+// The left factors of a tile's rows. Only terms that a row takes are read.
 class LeftRows {
  public:
   explicit LeftRows(std::int64_t depth)

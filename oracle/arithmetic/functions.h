@@ -1,5 +1,4 @@
-// The transcendental functions of arithmetic.md 0.2. In double: the same mathematical functions
-// from the library.
+// The transcendental functions of arithmetic.md 0.2. In double they are the library's.
 #pragma once
 
 #include "oracle/arithmetic/primitives.h"

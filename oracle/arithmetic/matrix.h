@@ -1,5 +1,4 @@
-// Rows of numbers. Fresh memory is +0, so rows that an op does not visit are what the contract
-// wants of them.
+// Rows of numbers. New memory is +0, which the contract demands of rows that an op does not visit.
 #pragma once
 
 #include <cstdint>

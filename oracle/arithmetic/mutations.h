@@ -1,4 +1,4 @@
-// Planted errors: the judge is tested too. A name that is not in the list does not compile.
+// Planted errors, which test the judge itself. A name that is not in the list does not compile.
 #pragma once
 
 #include <string>
@@ -118,7 +118,7 @@ inline constexpr std::string_view kMutations[] = {
     "initial-output-weights-are-not-scaled",
 };
 
-// A name as a number, at compile time.
+// A name, converted to its index at compile time.
 struct MutationName {
   int index;
   consteval MutationName(const char* name) : index(0) {  // NOLINT(google-explicit-constructor)

@@ -1,4 +1,4 @@
-// Where the documents of a microbatch lie in its rows.
+// The rows of a microbatch in which its documents lie.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@ namespace lockstep::oracle {
 
 struct Piece {
   std::int64_t first = 0, rows = 0;
-  std::uint32_t number = 0;  // Document number, for dropout.
+  std::uint32_t number = 0;  // Key of dropout.
 };
 
 struct PackedBatch {
   std::int64_t rows = 0;
-  std::vector<Piece> documents;  // The ones with rows, in row order.
+  std::vector<Piece> documents;  // Documents with rows, in row order.
   std::vector<Piece>
       runs;  // Rows of documents that touch, as one piece: for what looks at a row alone.
   std::vector<std::int32_t> tokens, targets;  // Per row; -1 for no document and no target.
   std::int64_t longest = 0;
 };
 
-// Throws std::invalid_argument where the documents do not fit the scenario.
+// Throws std::invalid_argument if the documents do not fit the scenario.
 PackedBatch make_pack(const Scenario& scenario, const Microbatch& microbatch, Mutant mutant);
 
 }  // namespace lockstep::oracle

@@ -1,5 +1,5 @@
-// The roundings of arithmetic.md 0, each with a name; in double the same text serves finite
-// differences and fixtures.
+// The roundings of arithmetic.md 0, each with a name. The double overloads serve finite differences
+// and fixtures.
 #pragma once
 
 #include <bit>
@@ -32,7 +32,7 @@ LOCKSTEP_ORACLE_INLINE float abs(float a) { return from_bits(bits(a) & 0x7ffffff
 LOCKSTEP_ORACLE_INLINE double neg(double a) { return -a; }
 LOCKSTEP_ORACLE_INLINE double abs(double a) { return __builtin_fabs(a); }
 
-// Not those of the library: -0 and NaN are defined by these texts.
+// Not the library's max and min, which treat -0 and NaN otherwise.
 template <class Real>
 LOCKSTEP_ORACLE_INLINE Real max(Real a, Real b) {
   return a > b ? a : b;
@@ -48,11 +48,11 @@ inline std::uint16_t to_bf16(float x) {
   return static_cast<std::uint16_t>(x == x ? nearest : 0x7fffu);
 }
 
-// The rounding of a numerics where the contract writes st, and where it depends on the numerics.
+// The rounding of each numerics: `st` of the contract, and what else depends on the numerics.
 // `Real` is the type of everything that is not stored.
 struct Fp32 {
   using Real = float;
-  static constexpr bool kTensorCores = false;  // Whether DOT is made of FDA16.
+  static constexpr bool kTensorCores = false;  // Whether DOT consists of FDA16.
   static constexpr int kKvBlock = 32;
   static LOCKSTEP_ORACLE_INLINE float st(float x) { return x; }
 };

@@ -1,4 +1,4 @@
-// The fixed sums of arithmetic.md 0.1. Each takes the step f(e, accumulator) that adds one term.
+// The fixed sums of arithmetic.md 0.1. Each calls f(e, accumulator), which adds one term.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,7 @@ LOCKSTEP_ORACLE_INLINE Real r1024(std::int64_t n, Step step) {
   return add(s, Real(0));
 }
 
-// CS of every column: f(i, c, p). Blocks of 32 start at multiples of the physical row.
+// CS of every column; f(i, c, p) adds a term. Blocks of 32 start at multiples of the physical row.
 template <class Real, class Step>
 std::vector<Real> column_sums(std::int64_t rows, std::int64_t cols, Step step) {
   std::vector<Real> sums(cols), block(cols);

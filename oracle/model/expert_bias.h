@@ -9,9 +9,9 @@
 
 namespace lockstep::oracle {
 
-inline constexpr float kBiasRate = 0.001f;  // The scenario has no key for it.
+inline constexpr float kBiasRate = 0.001f;  // Not a scenario key (docs/decisions.md).
 
-// `chosen`: rows per expert, before dropping, summed over the step.
+// `chosen` counts rows per expert before dropping, summed over the step.
 inline void update_expert_bias(const std::vector<std::int64_t>& chosen, std::vector<float>& bias,
                                Mutant mutant) {
   const auto experts = static_cast<std::int64_t>(bias.size());

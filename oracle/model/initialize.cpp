@@ -6,7 +6,7 @@
 namespace lockstep::oracle {
 namespace {
 
-constexpr float kInitStd = 0.02f;  // The scenario has no key for it.
+constexpr float kInitStd = 0.02f;  // Not a scenario key (docs/decisions.md).
 
 float uniform(std::uint32_t word) { return mul(static_cast<float>(word >> 8), 0x1p-24f); }
 

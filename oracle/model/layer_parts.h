@@ -1,5 +1,4 @@
-// Data that the layers of a pass share: where they read weights, and where they leave what they
-// make.
+// Data that the layers of a pass share: where they read weights, and where they leave results.
 #pragma once
 
 #include "oracle/model/layout.h"
@@ -21,7 +20,7 @@ struct Pass {
   const std::vector<std::vector<Real>>&
       expert_bias;  // Per symbol of the pattern; empty where there is none.
   Real inv_m;       // 1 / microbatches of the step, on all ranks.
-  std::vector<std::vector<Real>>& gradients;  // For this microbatch, by parameter index.
+  std::vector<std::vector<Real>>& gradients;  // Of this microbatch, by parameter index.
   std::vector<ExpertStatistics<Real>>&
       experts;  // For this microbatch, one entry per layer of experts.
   Saved<Real>& saved;

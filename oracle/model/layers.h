@@ -1,5 +1,5 @@
-// The mixers: from the norm's output to the stored product that goes into the residual stream, and
-// back.
+// The mixers, forward and backward: from the norm's output to the stored product that enters the
+// residual stream.
 #pragma once
 
 #include "oracle/model/layer_parts.h"
@@ -24,14 +24,14 @@ class Layer : LayerParts<Precision> {
   Layer(Pass<Precision>& pass, int index)
       : Parts(pass, index), symbol_(pass.model.pattern[index]) {}
 
-  // Makes what is saved; the last thing is "proj".
+  // Computes the saved tensors, of which "proj" is the last.
   void forward(const Matrix<Real>& x) {
     if (symbol_ == 'M') mamba_forward(x);
     if (symbol_ == '*') attention_forward(x);
     if (symbol_ == '-') mlp_forward(x);
     if (symbol_ == 'E') MoeLayer<Precision>(pass_, index_).forward(x);
   }
-  // From the gradient of "proj" to that of the norm's output.
+  // Computes the gradient of the norm's output from that of "proj".
   Matrix<Real> backward(const Matrix<Real>& x, const Matrix<Real>& dy) {
     if (symbol_ == 'M') return mamba_backward(x, dy);
     if (symbol_ == '*') return attention_backward(x, dy);

@@ -9,7 +9,7 @@
 
 namespace lockstep::oracle {
 
-// `router`: normal too, but always read as fp32.
+// `router` is normal too, but always read as fp32.
 enum class Start : std::uint8_t { zero, one, normal, scaled_normal, router, conv, dt_bias, a_log };
 
 struct ParameterLayout {
@@ -19,12 +19,11 @@ struct ParameterLayout {
   bool is_vector = false;
   Start start = Start::zero;
 
-  // Weights of products, and the embedding: bf16 numerics reads them as bf16 copies, all others as
-  // they are.
+  // True for weights of products and the embedding, which bf16 numerics reads as bf16 copies.
   bool has_copy() const { return start == Start::normal || start == Start::scaled_normal; }
 };
 
-// Places of a layer's parameters, counted from its first.
+// Indices of a layer's parameters, counted from its first.
 enum MambaParameter { kInProj = 1, kConvWeight, kConvBias, kDtBias, kALog, kD, kGate, kOutProj };
 enum AttentionParameter { kQkv = 1, kProj };
 enum MlpParameter { kFc1 = 1, kFc2 };
@@ -34,12 +33,12 @@ struct Layout {
   std::vector<ParameterLayout> parameters;
   std::vector<int> first;  // Index of each layer's gain.
   int final_gain = 0;
-  int head = 0;  // 0, the embedding, if tied.
+  int head = 0;  // 0, which is the embedding, if tied.
 };
 
 Layout make_layout(const Scenario::Model& model);
 
-// [E] zeros per layer whose experts have a bias, [] per other layer.
+// [E] zeros for each layer whose experts have a bias, [] for the others.
 template <class Real>
 std::vector<std::vector<Real>> no_expert_bias(const Scenario::Model& model) {
   std::vector<std::vector<Real>> bias(model.pattern.size());
@@ -64,7 +63,7 @@ struct Widths {
   std::int64_t heads, bc, conv,
       in_proj;  // Mamba: heads, width of B and of C, of the convolution, of in_proj.
   std::int64_t qkv, attention;
-  std::int64_t fc1, expert_fc1, shared_fc1;  // The experts have the activation of the MLP.
+  std::int64_t fc1, expert_fc1, shared_fc1;  // The experts use the activation of the MLP.
 
  private:
   static int gated(const Scenario::Model& model) {

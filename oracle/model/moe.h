@@ -1,4 +1,4 @@
-// A layer of experts, arithmetic.md 2.11: router, experts, shared expert, and back.
+// A layer of experts, forward and backward (arithmetic.md 2.11): router, experts, shared expert.
 #pragma once
 
 #include "oracle/model/layer_parts.h"
@@ -16,7 +16,7 @@ class MoeLayer : LayerParts<Precision> {
  public:
   MoeLayer(Pass<Precision>& pass, int index) : Parts(pass, index) {}
 
-  // Makes what is saved; the last thing is "proj".
+  // Computes the saved tensors, of which "proj" is the last.
   void forward(const Matrix<Real>& x) {
     Matrix<Real>& logits = make("router.logits", moe().experts);
     linear<Unrounded<Real>>(pack(), x, weight(kRouter), logits, pass_.mutant);
@@ -35,7 +35,7 @@ class MoeLayer : LayerParts<Precision> {
     report(routed);
   }
 
-  // From the gradient of "proj" to that of the norm's output.
+  // Computes the gradient of the norm's output from that of "proj".
   Matrix<Real> backward(const Matrix<Real>& x, const Matrix<Real>& d_out) {
     const Routed routed = route_rows(saved("router.logits"));
     const Routing<Real>& routing = routed.routing;
@@ -68,7 +68,7 @@ class MoeLayer : LayerParts<Precision> {
   using Parts::weight;
   using Parts::widths_;
 
-  // The values that follow from the logits: the backward pass computes it again.
+  // Values that follow from the logits, so that the backward pass can recompute them.
   struct Routed {
     Routing<Real> routing;
     Dispatch dispatch;
@@ -105,7 +105,7 @@ class MoeLayer : LayerParts<Precision> {
     if (mutant("moe-weights-are-renormalised-after-dropping")) renormalise_kept(to);
     return to;
   }
-  // For the planted error of this name alone.
+  // Used by the planted error of this name only.
   void renormalise_kept(Routed& routed) const {
     for (std::int64_t i = 0; i < routed.routing.weights.rows; ++i) {
       Real sum = 0;

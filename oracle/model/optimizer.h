@@ -13,11 +13,11 @@ float gradient_norm(const std::vector<Parameter>& parameters, Mutant mutant);
 float clip_factor(double max_norm, float norm, Mutant mutant);
 float learning_rate(const Scenario::Training::Optimizer& optimizer, std::int64_t t, Mutant mutant);
 
-// One update, t = 1, 2, ... The powers of the betas are kept from step to step.
+// AdamW, updated at t = 1, 2, ... The powers of the betas are kept from step to step.
 class AdamW {
  public:
   explicit AdamW(const Scenario::Training::Optimizer& optimizer) : optimizer_(optimizer) {}
-  // Multiplies the powers as often as `steps` steps would.
+  // Multiplies the powers as `steps` steps would.
   void advance(std::int64_t steps);
   void update(Parameter& parameter, float clip, float rate, Mutant mutant) const;
   float first_correction() const { return static_cast<float>(1.0 / (1.0 - power1_)); }

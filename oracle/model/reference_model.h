@@ -1,4 +1,4 @@
-// Layer by layer over the rows of a microbatch, forwards and backwards.
+// The forward and backward pass, layer by layer over the rows of a microbatch.
 #pragma once
 
 #include "oracle/model/layers.h"
@@ -39,7 +39,7 @@ class ReferenceModel {
                                     pass_.mutant);
   }
 
-  // Leaves the microbatch's gradients.
+  // Computes the microbatch's gradients.
   void backward() {
     const int head = pass_.layout.head;
     const Matrix<Real>& x = pass_.saved.get(pass_.saved.last(), "final_norm.out");

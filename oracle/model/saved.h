@@ -17,13 +17,13 @@ struct NamedMatrix {
   Matrix<Real> matrix;
 };
 
-// Places: 0 the embedding, 1 + i layer i, layers + 1 what comes after the last layer.
+// A place is 0 for the embedding, 1 + i for layer i, layers + 1 for what follows the last layer.
 template <class Real>
 class Saved {
  public:
   explicit Saved(std::size_t layers) : places_(layers + 2) {}
 
-  // Stays where it is when others are made.
+  // The returned tensor keeps its address when others are made.
   Matrix<Real>& make(std::size_t place, std::string_view name, std::int64_t rows,
                      std::int64_t cols) {
     return places_[place]

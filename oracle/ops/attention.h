@@ -1,4 +1,4 @@
-// Causal attention of one document after the other, arithmetic.md 2.6: the forward pass.
+// The forward pass of causal attention, one document after the other (arithmetic.md 2.6).
 #pragma once
 
 #include <limits>
@@ -9,14 +9,14 @@
 
 namespace lockstep::oracle {
 
-// Running maximum and sum of one row. Tensor cores leave the sum in four parts, by column of a
+// The running maximum and sum of one row. Tensor cores keep the sum in four parts, by column of a
 // block.
 template <class Real>
 struct SoftmaxRow {
   Real m = -std::numeric_limits<Real>::infinity(), l = 0, parts[4] = {};
 };
 
-// Adds the weights of a block to what was summed before, scaled by al.
+// Adds the weights of a block to the earlier sum, scaled by al.
 template <class Precision, class Real>
 void take_weights(SoftmaxRow<Real>& row, const Real* p, Real al) {
   if constexpr (Precision::kTensorCores) {
@@ -41,8 +41,8 @@ Real sum_of_weights(const SoftmaxRow<Real>& row) {
   return add(l, Real(0));
 }
 
-// Takes a block of scores into the maximum and the sum; leaves the weights in p, +0 from `visible`
-// on, and returns the factor for what was summed before.
+// Adds a block of scores to the maximum and the sum. Leaves the weights in p, with +0 from
+// `visible` on, and returns the factor al that rescales the earlier sums.
 template <class Precision, class Real>
 Real take_block(SoftmaxRow<Real>& row, Real* p, std::int64_t visible) {
   Real largest = p[0];
@@ -55,8 +55,8 @@ Real take_block(SoftmaxRow<Real>& row, Real* p, std::int64_t visible) {
   return al;
 }
 
-// Rows i0..i1 of one head. Of the kv blocks, those before row i0 are seen whole, the one that holds
-// it up to the diagonal.
+// Rows i0..i1 of one head. They see the kv blocks before row i0 whole, and the one that holds it up
+// to the diagonal.
 template <class Precision, class Real = typename Precision::Real>
 void attention_rows(const HeadViews<Real>& head, std::int64_t i0, std::int64_t i1, Real scale,
                     Matrix<Real>& out, Matrix<Real>& lse, Mutant mutant) {
@@ -91,7 +91,7 @@ void attention_rows(const HeadViews<Real>& head, std::int64_t i0, std::int64_t i
   }
 }
 
-// qkv [T, (heads + 2 kv_heads) * head_dim], turned; out [T, heads * head_dim], lse [T, heads].
+// qkv [T, (heads + 2 kv_heads) * head_dim], after RoPE; out [T, heads * head_dim], lse [T, heads].
 template <class Precision, class Real = typename Precision::Real>
 void attention(const PackedBatch& pack, const AttentionShape& shape, const Matrix<Real>& qkv,
                Matrix<Real>& out, Matrix<Real>& lse, Mutant mutant) {

@@ -1,4 +1,4 @@
-// Causal attention of one document after the other, arithmetic.md 2.6: the backward pass.
+// The backward pass of causal attention, one document after the other (arithmetic.md 2.6).
 #pragma once
 
 #include "oracle/arithmetic/functions.h"
@@ -8,7 +8,7 @@
 
 namespace lockstep::oracle {
 
-// Rows i0..i1 of a head against all keys they see: weights p and score gradients ds, [rows,
+// Rows i0..i1 of a head against all keys that they see: weights p and score gradients ds, [rows,
 // length].
 template <class Precision, class Real = typename Precision::Real>
 class ScoreTile {
@@ -40,7 +40,7 @@ class ScoreTile {
   Matrix<Real> p, ds;
 };
 
-// dk and dv of one kv head grow over its query heads, then over their rows: one chain each.
+// dk and dv of one kv head sum over its query heads, and in each over its rows, in one chain each.
 template <class Precision, class Real = typename Precision::Real>
 void attention_head_gradient(const HeadViews<Real>& head, const Matrix<Real>& out,
                              const Matrix<Real>& lse, const Matrix<Real>& d_out, Real scale,
@@ -83,7 +83,7 @@ void attention_head_gradient(const HeadViews<Real>& head, const Matrix<Real>& ou
   }
 }
 
-// Gradients of the turned queries and keys, and of the values.
+// Returns the gradients of queries and keys after RoPE, and of the values.
 template <class Precision, class Real = typename Precision::Real>
 Matrix<Real> attention_gradient(const PackedBatch& pack, const AttentionShape& shape,
                                 const Matrix<Real>& qkv, const Matrix<Real>& out,

@@ -1,5 +1,5 @@
-// The losses that keep experts busy and logits small, arithmetic.md 2.11. Per microbatch, reported
-// apart from the loss and differentiated with weight 1; rows of no document count for nothing.
+// The router losses of a microbatch (arithmetic.md 2.11): load balancing and z loss. They are
+// reported apart from the loss and differentiated with weight 1; rows of no document do not count.
 #pragma once
 
 #include "oracle/ops/router.h"
@@ -20,7 +20,7 @@ Real aux_slope(Real chosen, Real inv_m, Real coefficient, Real experts, Real row
   return mul(chosen, mul(inv_m, div(mul(coefficient, experts), mul(mul(rows, slots), rows))));
 }
 
-// `inv_m`: 1 / number of microbatches of the step, on all ranks. `pushed`: n_e.
+// `inv_m` is 1 / microbatches of the step on all ranks, `pushed` is n_e.
 template <class Real>
 Balance<Real> balance(const Scenario::Model::Moe& moe, const Routing<Real>& routing,
                       const std::vector<std::int64_t>& pushed, Real inv_m, Mutant mutant) {

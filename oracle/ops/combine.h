@@ -5,7 +5,7 @@
 
 namespace lockstep::oracle {
 
-// out = st(sum of weight * y over the slots, asc, that were not dropped, + shared). `shared` may be
+// out = st(sum of weight * y over the slots asc that were not dropped, + shared). `shared` may be
 // null.
 template <class Precision, class Real = typename Precision::Real>
 void combine(const PackedBatch& pack, const Matrix<Real>& weights, const Dispatch& dispatch,
@@ -29,8 +29,8 @@ void combine(const PackedBatch& pack, const Matrix<Real>& weights, const Dispatc
   }
 }
 
-// Gradients of the experts' outputs [buffer, d], stored, and of the weights [T, slots], which are
-// +0 where dropped.
+// Computes the gradients of the experts' outputs [buffer, d], stored, and of the weights [T,
+// slots], which are +0 where the pair was dropped.
 template <class Precision, class Real = typename Precision::Real>
 void combine_gradient(const PackedBatch& pack, const Matrix<Real>& weights,
                       const Dispatch& dispatch, const Matrix<Real>& y, const Matrix<Real>& d_out,
@@ -47,8 +47,8 @@ void combine_gradient(const PackedBatch& pack, const Matrix<Real>& weights,
   });
 }
 
-// Gradient of the layer's input: over the experts of the row (slots asc), the shared one, the
-// router.
+// Returns the gradient of the layer's input: the row's experts (slots asc), then the shared expert,
+// then the router.
 template <class Precision, class Real = typename Precision::Real>
 Matrix<Real> input_gradient(const PackedBatch& pack, const Dispatch& dispatch,
                             const Matrix<Real>& d_buffer, const Matrix<Real>* d_shared,

@@ -1,4 +1,4 @@
-// Causal depthwise convolution and SiLU of one document after the other, arithmetic.md 2.7.
+// Causal depthwise convolution and SiLU, one document after the other (arithmetic.md 2.7).
 #pragma once
 
 #include "oracle/arithmetic/functions.h"
@@ -8,7 +8,7 @@
 
 namespace lockstep::oracle {
 
-// The columns from `offset` on are what is convolved: x, B and C of the stored in_proj product.
+// The convolved columns, from `offset` on: x, B and C of the stored in_proj product.
 template <class Real>
 struct ConvInput {
   const Matrix<Real>& from;
@@ -39,7 +39,7 @@ class Conv {
     }
   }
 
-  // Writes dx into the columns from `offset` on; the gradients of weight and bias into theirs.
+  // Writes dx into the columns from `offset` on, and the gradients of weight and bias.
   template <class Precision>
   void backward(const PackedBatch& pack, ConvInput<Real> x, const Matrix<Real>& dy,
                 Matrix<Real>& dx, std::vector<Real>& dweight, std::vector<Real>& dbias) const {
@@ -106,7 +106,7 @@ class Conv {
     return chain;
   }
 
-  // Taps before the document, and rows of no document, are +0.
+  // The terms of taps before the document and of rows of no document are +0.
   std::vector<Real> weight_gradient(const PackedBatch& pack, ConvInput<Real> x,
                                     const Matrix<Real>& dpre) const {
     std::vector<std::int64_t> start(dpre.rows, dpre.rows);

@@ -22,7 +22,7 @@ SoftmaxSum<Real> softmax_sum(const Real* x, std::int64_t n) {
           r1024<Real>(n, [=](std::int64_t v, Real acc) { return add(acc, expn(sub(x[v], m))); })};
 }
 
-// Loss of one row; dlogit may be null.
+// Returns the loss of one row; dlogit may be null.
 template <class Precision, class Real = typename Precision::Real>
 Real cross_entropy_row(const Real* x, std::int64_t n, std::int32_t target, Real inv_n, Real* dlogit,
                        Mutant mutant) {
@@ -40,7 +40,7 @@ Real cross_entropy_row(const Real* x, std::int64_t n, std::int32_t target, Real 
   return sub(add(m, log(s)), x[target]);
 }
 
-// Token losses [1, T]; +0 without a target. Returns the loss of the microbatch.
+// Computes the token losses [1, T], +0 without a target. Returns the loss of the microbatch.
 template <class Precision, class Real = typename Precision::Real>
 Real cross_entropy(const PackedBatch& pack, const Matrix<Real>& logits, Real inv_n,
                    Matrix<Real>& losses, Matrix<Real>* dlogits, Mutant mutant) {

@@ -1,4 +1,4 @@
-// Which rows of the experts' buffers the rows of a microbatch go to, arithmetic.md 2.11.
+// The rows of the experts' buffer to which rows of a microbatch go (arithmetic.md 2.11).
 #pragma once
 
 #include <optional>
@@ -7,7 +7,8 @@
 
 namespace lockstep::oracle {
 
-// ceil(factor * k * pack_length / E) in double, left to right; nothing if no pair is ever dropped.
+// ceil(factor * k * pack_length / E) in double, left to right. Returns nothing if no pair is
+// dropped.
 inline std::optional<std::int64_t> expert_capacity(const Scenario::Model::Moe& moe,
                                                    std::int64_t rows, Mutant mutant) {
   if (!moe.capacity_factor) return std::nullopt;
@@ -20,16 +21,16 @@ inline std::optional<std::int64_t> expert_capacity(const Scenario::Model::Moe& m
 
 inline constexpr std::int64_t kDropped = -1;
 
-// Pairs of row and slot. One buffer holds all experts, one after the other.
+// The destinations of pairs of row and slot. One buffer holds all experts, one after the other.
 struct Dispatch {
   std::vector<std::int64_t> first,
       rows;                 // [E]: of the expert's rows in the buffer; pairs it takes.
-  std::int64_t buffer = 0;  // Rows of the buffer, padding included.
+  std::int64_t buffer = 0;  // Rows of the buffer, with padding.
   Matrix<std::int64_t>
       place;  // [T, slots]: row of the buffer, or kDropped; rows of no document too.
 };
 
-// Pairs in the order of (row, slot).
+// Calls take for each pair in the order of (row, slot).
 template <class Take>
 void for_each_pair(const PackedBatch& pack, std::int64_t slots, bool slots_first, Take take) {
   for (std::int64_t outer = 0; outer < (slots_first ? slots : 1); ++outer) {
@@ -42,7 +43,7 @@ void for_each_pair(const PackedBatch& pack, std::int64_t slots, bool slots_first
   }
 }
 
-// `padded`: every expert has its capacity of rows, used or not; else as many as it takes.
+// `padded`: every expert has as many rows as its capacity; otherwise as many as it takes.
 template <class Real>
 Dispatch dispatch(const PackedBatch& pack, const Routing<Real>& routing,
                   std::optional<std::int64_t> capacity, bool padded, Mutant mutant) {
@@ -67,7 +68,7 @@ Dispatch dispatch(const PackedBatch& pack, const Routing<Real>& routing,
   return to;
 }
 
-// The experts' inputs.
+// Returns the experts' inputs.
 template <class Real>
 Matrix<Real> dispatched(const Dispatch& dispatch, const Matrix<Real>& x) {
   Matrix<Real> to(dispatch.buffer, x.cols);

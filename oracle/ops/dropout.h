@@ -1,5 +1,5 @@
-// Hidden dropout, arithmetic.md 0.4: a function of the document, the place in it, the step and the
-// site.
+// Hidden dropout (arithmetic.md 0.4): a function of the document, the position in it, the step and
+// the site.
 #pragma once
 
 #include "oracle/arithmetic/matrix.h"
@@ -31,7 +31,7 @@ inline PhiloxCounter dropout_block(const DropoutKey& key, DropoutPlace place,
                            static_cast<std::uint32_t>(key.step)});
 }
 
-// The dropped values for rows of documents; not rounded to storage. Other rows are +0.
+// Applies dropout to the rows of documents, without rounding to storage. Other rows are +0.
 template <class Real>
 Matrix<Real> dropped(const PackedBatch& pack, const DropoutKey& given, DropoutPlace place,
                      const Matrix<Real>& x, Mutant mutant) {

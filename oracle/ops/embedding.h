@@ -23,7 +23,7 @@ Matrix<Real> embedding_rows(const PackedBatch& pack, const Real* weight, std::in
   return x;
 }
 
-// Per word of the vocabulary one chain over its rows, ascending.
+// One chain per word of the vocabulary, over its rows in ascending order.
 template <class Real>
 std::vector<Real> embedding_gradient(const PackedBatch& pack, const Matrix<Real>& dx,
                                      std::int64_t vocab, Mutant mutant) {

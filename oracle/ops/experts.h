@@ -1,5 +1,5 @@
-// The experts' products, arithmetic.md 2.4 and 2.10: each expert is an MLP over its own rows of the
-// buffer.
+// The experts' products (arithmetic.md 2.4 and 2.10): each expert is an MLP over its own rows of
+// the buffer.
 #pragma once
 
 #include "oracle/ops/activation.h"
@@ -7,7 +7,7 @@
 
 namespace lockstep::oracle {
 
-// Weights of all experts, stacked.
+// The stacked weights of all experts.
 template <class Real>
 struct ExpertWeights {
   MlpActivation activation;
@@ -15,7 +15,7 @@ struct ExpertWeights {
   std::int64_t d, wide, hidden;  // wide: outputs of the first product.
 };
 
-// The pack that one expert sees: its rows as if they were a microbatch of one document.
+// The pack that one expert sees: its rows as a microbatch of one document.
 inline PackedBatch own_rows(std::int64_t rows) {
   PackedBatch pack;
   pack.rows = rows;
@@ -34,7 +34,7 @@ void put_rows(const Matrix<Real>& part, std::int64_t first, Matrix<Real>& to) {
   std::copy(part.values.begin(), part.values.end(), to.row(first));
 }
 
-// Fills fc1, act and out, which have the buffer's rows; those that no expert takes stay +0.
+// Fills fc1, act and out, which have the buffer's rows. Rows that no expert takes stay +0.
 template <class Precision, class Real = typename Precision::Real>
 void experts(const Dispatch& dispatch, const ExpertWeights<Real>& weights, const Matrix<Real>& x,
              Matrix<Real>& fc1, Matrix<Real>& act, Matrix<Real>& out, Mutant mutant) {
@@ -52,8 +52,8 @@ void experts(const Dispatch& dispatch, const ExpertWeights<Real>& weights, const
   }
 }
 
-// Gradient of one expert's weight: its sum and the groups of 16 rows start with the expert's first
-// row.
+// Returns the gradient of one expert's weight. The sum and its groups of 16 rows start at the
+// expert's first row.
 template <class Precision, class Real = typename Precision::Real>
 std::vector<Real> expert_weight_gradient(const Dispatch& dispatch, std::size_t expert,
                                          const Matrix<Real>& dy, const Matrix<Real>& x,
@@ -69,8 +69,8 @@ std::vector<Real> expert_weight_gradient(const Dispatch& dispatch, std::size_t e
   return linear_weight_gradient<Precision>(own_rows(before + rows), late_dy, late_x, mutant);
 }
 
-// From the gradient of the buffer's outputs to that of its inputs. Appends to the gradients of the
-// stacked weights.
+// Returns the gradient of the buffer's inputs from that of its outputs, and appends to the
+// gradients of the stacked weights.
 template <class Precision, class Real = typename Precision::Real>
 Matrix<Real> experts_gradient(const Dispatch& dispatch, const ExpertWeights<Real>& weights,
                               const Matrix<Real>& x, const Matrix<Real>& fc1,

@@ -5,7 +5,7 @@
 
 namespace lockstep::oracle {
 
-// y: the scan's output; z: the first columns of in_proj; rstd [T, groups].
+// y is the scan's output, z the first columns of in_proj, rstd [T, groups].
 template <class Real>
 struct GatedNorm {
   const Matrix<Real>& y;
@@ -43,7 +43,7 @@ struct GatedNorm {
     }
   }
 
-  // Writes dy, and dz into the first columns of in_proj's gradient.
+  // Writes dy, and dz into the first columns of in_proj's gradient. Returns the gain's gradient.
   template <class Precision>
   std::vector<Real> backward(const PackedBatch& pack, const Matrix<Real>& rstd,
                              const Matrix<Real>& d_out, Matrix<Real>& dy, Matrix<Real>& d_in_proj,

@@ -12,7 +12,7 @@ void store(Real* values, std::int64_t n) {
   for (std::int64_t e = 0; e < n; ++e) values[e] = Precision::st(values[e]);
 }
 
-// The result that a split of the sum over `terms` would give: two sums from +0, then added.
+// The result that splitting the sum over `terms` would give: two sums from +0, then added.
 template <class Precision, class Real>
 void split_dots(std::int64_t rows, std::int64_t cols, std::int64_t terms, Left<Real> a,
                 Right<Real> b, Real* c) {
@@ -25,7 +25,7 @@ void split_dots(std::int64_t rows, std::int64_t cols, std::int64_t terms, Left<R
   for (std::int64_t e = 0; e < rows * cols; ++e) c[e] = add(c[e], second.values[e]);
 }
 
-// y[i, :] = st(DOT of x[i, :] and the rows of b), for rows of documents.
+// y[i, :] = st(DOT of x[i, :] and the rows of b) for rows of documents.
 template <class Precision, class Real>
 void product(const PackedBatch& pack, const Matrix<Real>& x, Right<Real> b, Matrix<Real>& y,
              bool split) {
@@ -57,7 +57,7 @@ Matrix<Real> linear_input_gradient(const PackedBatch& pack, const Matrix<Real>& 
   return dx;
 }
 
-// One sum over all physical rows.
+// Returns one sum over all physical rows.
 template <class Precision, class Real = typename Precision::Real>
 std::vector<Real> linear_weight_gradient(const PackedBatch& pack, const Matrix<Real>& dy,
                                          const Matrix<Real>& x, Mutant mutant) {

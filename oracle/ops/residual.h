@@ -5,7 +5,7 @@
 
 namespace lockstep::oracle {
 
-// r' = st(r + drop(y)); what dropout gives enters the sum unrounded.
+// r' = st(r + drop(y)). The result of dropout enters the sum unrounded.
 template <class Precision, class Real = typename Precision::Real>
 void residual(const PackedBatch& pack, const DropoutKey& key, DropoutPlace place,
               const Matrix<Real>& r, const Matrix<Real>& y, Matrix<Real>& out, Mutant mutant) {
@@ -19,8 +19,8 @@ void residual(const PackedBatch& pack, const DropoutKey& key, DropoutPlace place
   }
 }
 
-// The same mask and scale backwards, unrounded: dropout never rounds by itself. So the embedding
-// takes it.
+// Applies the same mask and scale backwards, unrounded, since dropout never rounds by itself. The
+// embedding takes the result as it is.
 template <class Real>
 Matrix<Real> dropped_gradient(const PackedBatch& pack, const DropoutKey& given, DropoutPlace place,
                               const Matrix<Real>& dr, Mutant mutant) {
@@ -29,7 +29,7 @@ Matrix<Real> dropped_gradient(const PackedBatch& pack, const DropoutKey& given, 
   return dropped(pack, key, place, dr, mutant);
 }
 
-// dy of the branch, stored.
+// Returns dy of the branch, stored.
 template <class Precision, class Real = typename Precision::Real>
 Matrix<Real> branch_gradient(const PackedBatch& pack, const DropoutKey& key, DropoutPlace place,
                              const Matrix<Real>& dr, Mutant mutant) {
@@ -38,7 +38,7 @@ Matrix<Real> branch_gradient(const PackedBatch& pack, const DropoutKey& key, Dro
   return dy;
 }
 
-// dr = st(dr' + dx): one store. dx is the unrounded result of the norm.
+// dr = st(dr' + dx), with one store. dx is the unrounded result of the norm.
 template <class Precision, class Real = typename Precision::Real>
 void add_to_residual_gradient(const PackedBatch& pack, Matrix<Real>& dr, const Matrix<Real>& dx,
                               Mutant mutant) {

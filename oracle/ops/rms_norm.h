@@ -8,7 +8,7 @@
 
 namespace lockstep::oracle {
 
-// y = x * rstd * gain of one row or group; returns rstd.
+// Computes y = x * rstd * gain of one row or group; returns rstd.
 template <class Precision, class Real = typename Precision::Real>
 Real rms_norm_row(std::int64_t n, const Real* x, const Real* gain, Real eps, Real* y,
                   Mutant mutant) {
@@ -21,7 +21,7 @@ Real rms_norm_row(std::int64_t n, const Real* x, const Real* gain, Real eps, Rea
   return rstd;
 }
 
-// dx of one row or group, not stored. u[k] = x[k] * rstd is left for the gradient of the gain.
+// Computes dx of one row or group, not stored. Leaves u[k] = x[k] * rstd for the gain's gradient.
 template <class Precision, class Real = typename Precision::Real>
 void rms_norm_row_gradient(std::int64_t n, const Real* x, Real rstd, const Real* gain,
                            const Real* dy, Real* u, Real* dx, Mutant mutant) {

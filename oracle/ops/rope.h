@@ -1,4 +1,5 @@
-// Rotary positions, arithmetic.md 2.5: half-split, counted from the document's first row.
+// Rotary position embedding (arithmetic.md 2.5): half-split, positions from the document's first
+// row.
 #pragma once
 
 #include "oracle/arithmetic/functions.h"
@@ -26,8 +27,8 @@ RopeTable<Real> make_rope_table(std::int64_t positions, std::int64_t head_dim, d
   return table;
 }
 
-// Turns the first `heads` heads of every row in place: queries and keys; values come after them.
-// The backward pass turns by the negative sine.
+// Rotates the first `heads` heads of every row in place: queries and keys, which precede the
+// values. The backward pass rotates by the negative sine.
 template <class Precision, class Real = typename Precision::Real>
 void rope(const PackedBatch& pack, const RopeTable<Real>& table, std::int64_t heads,
           Matrix<Real>& x, bool backward, Mutant mutant) {

@@ -1,4 +1,4 @@
-// The router, arithmetic.md 2.11: which experts a row goes to, and with which weights. fp32 in both
+// The router (arithmetic.md 2.11): the experts of each row and their weights, in fp32 in both
 // numerics.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace lockstep::oracle {
 
-// Products without tensor cores and stores without rounding.
+// Products without tensor cores, and stores without rounding.
 template <class Real>
 struct Exactly {
   using type = Fp32;
@@ -24,14 +24,14 @@ template <class Real>
 struct RouterSettings {
   Router kind = Router::softmax;
   std::int64_t slots = 1;
-  const Real* bias = nullptr;  // [E], for the choice alone; null without expert bias.
+  const Real* bias = nullptr;  // [E], for the choice only; null without expert bias.
 
-  // No key asks for it: a single slot keeps its score, or its router would have no slope. The
-  // routed scaling has no key either and is 1.
+  // Not a scenario key: the score of a single slot is kept, or its router would have no gradient.
+  // The routed scaling is no key either, and is 1.
   bool renormalises() const { return slots > 1; }
 };
 
-// The routing of every row; padding rows have zeros, and no expert.
+// The routing of every row. Padding rows have zeros and no expert.
 template <class Real>
 struct Routing {
   Matrix<Real> softmax, scores;  // [T, E]
@@ -40,10 +40,10 @@ struct Routing {
   std::vector<Real> inverse,
       log_sum;  // [T]: 1 / sum of the chosen scores; log of the sum of exp(logit).
   std::vector<std::int64_t> chosen;  // [E]: rows that chose the expert.
-  std::int64_t rows = 0;             // Rows that chose.
+  std::int64_t rows = 0;             // Rows that chose, hence belong to documents.
 };
 
-// Softmax of one row; returns the log of the sum.
+// Computes the softmax of one row; returns the log of the sum.
 template <class Real>
 Real router_softmax(std::int64_t n, const Real* logits, Real* to) {
   Real m = logits[0];
@@ -56,7 +56,7 @@ Real router_softmax(std::int64_t n, const Real* logits, Real* to) {
   return add(m, log(s));
 }
 
-// The experts with the largest keys; of equals the one with the lowest index.
+// Chooses the experts with the largest keys; among equal keys the lowest index wins.
 template <class Real>
 void choose(const std::vector<Real>& keys, std::int64_t slots, std::int64_t* experts,
             bool last_of_equals) {
@@ -73,7 +73,7 @@ void choose(const std::vector<Real>& keys, std::int64_t slots, std::int64_t* exp
   }
 }
 
-// Combine weights of one row from the scores of its experts; returns 1 / their sum.
+// Computes the combine weights of one row from its experts' scores; returns 1 / their sum.
 template <class Real>
 Real combine_weights(std::int64_t slots, const Real* chosen, bool renormalised, Real* weights) {
   Real sum = 0;

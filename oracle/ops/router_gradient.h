@@ -1,11 +1,11 @@
-// From the gradients of the combine weights to those of the logits, arithmetic.md 2.11.
+// The gradient of the router's logits from that of the combine weights (arithmetic.md 2.11).
 #pragma once
 
 #include "oracle/ops/balance.h"
 
 namespace lockstep::oracle {
 
-// Gradients of the chosen scores of row i from those of its weights.
+// Computes the gradients of row i's chosen scores from those of its weights.
 template <class Real>
 void chosen_gradient(const Routing<Real>& routing, std::int64_t i, bool renormalised,
                      const Real* d_weights, Real* d_scores, Mutant mutant) {
@@ -23,7 +23,7 @@ void chosen_gradient(const Routing<Real>& routing, std::int64_t i, bool renormal
   }
 }
 
-// dl of row i from the gradients of its scores.
+// Computes dl of row i from the gradients of its scores.
 template <class Real>
 void logit_gradient(Router kind, std::int64_t n, const Real* scores, const Real* d_scores, Real* dl,
                     Mutant mutant) {
@@ -40,7 +40,7 @@ void logit_gradient(Router kind, std::int64_t n, const Real* scores, const Real*
   for (std::int64_t e = 0; e < n; ++e) dl[e] = mul(scores[e], sub(d_scores[e], t));
 }
 
-// dl [T, E]; d_weights [T, slots], +0 where the pair was dropped.
+// Returns dl [T, E]. d_weights is [T, slots], with +0 where the pair was dropped.
 template <class Real>
 Matrix<Real> router_gradient(const PackedBatch& pack, const RouterSettings<Real>& settings,
                              const Routing<Real>& routing, const Balance<Real>& balance,

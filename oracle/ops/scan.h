@@ -1,11 +1,11 @@
-// The Mamba-2 scan of one document after the other, arithmetic.md 2.8: the forward pass.
+// The forward pass of the Mamba-2 scan, one document after the other (arithmetic.md 2.8).
 #pragma once
 
 #include "oracle/ops/scan_chunk.h"
 
 namespace lockstep::oracle {
 
-// y [T, heads * head_dim].
+// y is [T, heads * head_dim].
 template <class Precision, class Real = typename Precision::Real>
 void scan(const PackedBatch& pack, const ScanInput<Real>& in, Matrix<Real>& y, Mutant mutant) {
   const ScanShape& shape = in.shape;

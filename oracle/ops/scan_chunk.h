@@ -1,5 +1,5 @@
-// One chunk of the Mamba-2 scan, arithmetic.md 2.8: what forward and backward pass both compute of
-// a head.
+// One chunk of the Mamba-2 scan (arithmetic.md 2.8): what the forward and backward pass both
+// compute for a head.
 #pragma once
 
 #include "oracle/arithmetic/dots.h"
@@ -16,7 +16,7 @@ struct ScanShape {
   std::int64_t group_heads() const { return heads / groups; }
 };
 
-// The inputs of the scan. `xbc` is the stored output of the convolution, dt the stored columns of
+// The inputs of the scan: `xbc` is the stored output of the convolution, dt the stored columns of
 // in_proj.
 template <class Real>
 struct ScanInput {
@@ -55,7 +55,7 @@ inline std::vector<ChunkRows> chunks_of(const Piece& document, std::int64_t chun
   return list;
 }
 
-// Decays of one head in one chunk, and its operands.
+// The decays and operands of one head in one chunk.
 template <class Precision, class Real = typename Precision::Real>
 struct HeadChunk {
   HeadChunk(const ScanInput<Real>& in, ChunkRows at, std::int64_t h, Mutant mutant)
@@ -91,7 +91,7 @@ struct HeadChunk {
     }
   }
 
-  // Ld: the decay from row j to row i; only j <= i has a meaning.
+  // Ld, the decay from row j to row i, defined for j <= i.
   Matrix<Real> decays(Mutant mutant) const {
     Matrix<Real> ld(rows, rows);
     const bool twice = mutant("scan-decay-includes-its-own-step-twice");
@@ -104,7 +104,7 @@ struct HeadChunk {
   }
 
   std::int64_t rows;
-  Real a, el = 0;  // A, and the decay of the whole chunk.
+  Real a, el = 0;  // A, and the whole chunk's decay.
   std::vector<Real> dt, cs, e, r, w;
   Matrix<Real> xd, xw;  // [rows, head_dim]
 };
@@ -132,7 +132,7 @@ struct GroupChunk {
   const Real *b, *c;  // First row; rows lie `stride` apart.
 };
 
-// M = st(Gm * Ld); only j <= i has a meaning.
+// M = st(Gm * Ld), defined for j <= i.
 template <class Precision, class Real = typename Precision::Real>
 Matrix<Real> decayed(const Matrix<Real>& gm, const Matrix<Real>& ld) {
   Matrix<Real> m(gm.rows, gm.cols);
@@ -150,7 +150,7 @@ Matrix<Real> stored(const Matrix<Real>& from) {
   return to;
 }
 
-// y~ of a chunk: what the state before it gives, then what its own rows give, one chain.
+// y~ of a chunk: the terms of the state before it, then those of its own rows, in one chain.
 template <class Precision, class Real = typename Precision::Real>
 Matrix<Real> scan_sums(const HeadChunk<Precision>& head, const GroupChunk<Precision>& group,
                        const Matrix<Real>& m, const Matrix<Real>& sb, Mutant mutant) {
@@ -167,7 +167,7 @@ Matrix<Real> scan_sums(const HeadChunk<Precision>& head, const GroupChunk<Precis
   return y;
 }
 
-// S' of a chunk: the state for the next one.
+// Computes S', the state for the next chunk.
 template <class Precision, class Real = typename Precision::Real>
 void advance_state(const HeadChunk<Precision>& head, const GroupChunk<Precision>& group,
                    Matrix<Real>& s) {

@@ -1,4 +1,4 @@
-// The Mamba-2 scan of one document after the other, arithmetic.md 2.8: the backward pass.
+// The backward pass of the Mamba-2 scan, one document after the other (arithmetic.md 2.8).
 #pragma once
 
 #include "oracle/arithmetic/reductions.h"
@@ -8,8 +8,8 @@ namespace lockstep::oracle {
 
 template <class Real>
 struct ScanGradients {
-  Matrix<Real>& xbc;               // For the convolution's output.
-  Matrix<Real>& in_proj;           // Its columns of dt.
+  Matrix<Real>& xbc;               // Of the convolution's output.
+  Matrix<Real>& in_proj;           // Of in_proj; only its columns of dt.
   Matrix<Real> dt_bias, a_log, d;  // [T, heads]: terms of the column sums.
 };
 
@@ -33,7 +33,7 @@ class ScanBackward {
   }
 
  private:
-  // The state at the start of every chunk, by the forward pass's own expressions.
+  // Recomputes the state at the start of every chunk by the forward pass's own expressions.
   void find_states(const std::vector<ChunkRows>& chunks) {
     std::vector<Matrix<Real>> s(shape_.heads, Matrix<Real>(shape_.state, shape_.head_dim));
     states_.clear();
@@ -117,7 +117,7 @@ class ScanBackward {
     step_back(h, head, group, dye);
   }
 
-  // Gradients of dt, dt_bias, A_log and D, through the cumulative decays.
+  // Computes the gradients of dt, dt_bias, A_log and D through the cumulative decays.
   void decays(ChunkRows at, std::int64_t h, const HeadChunk<Precision>& head, const Matrix<Real>& s,
               const Matrix<Real>& t, const Matrix<Real>& xa, const Matrix<Real>& sums) {
     const std::int64_t rows = at.rows, p = shape_.head_dim;
@@ -170,7 +170,7 @@ class ScanBackward {
     }
   }
 
-  // dS for the chunk before this one.
+  // Computes dS for the chunk before this one.
   void step_back(std::int64_t h, const HeadChunk<Precision>& head,
                  const GroupChunk<Precision>& group, const Matrix<Real>& dye) {
     Matrix<Real>& ds = later_[h];
@@ -189,7 +189,7 @@ class ScanBackward {
   ScanGradients<Real>& to_;
   Mutant mutant_;
   std::vector<std::vector<Matrix<Real>>> states_;  // [chunk][head]
-  std::vector<Matrix<Real>> later_;                // dS per head, at the end of the chunk at hand.
+  std::vector<Matrix<Real>> later_;                // dS per head at the end of the current chunk.
 };
 
 template <class Real>

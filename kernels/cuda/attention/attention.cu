@@ -1,5 +1,5 @@
-// fp32 attention: a warp per (row, head). The lanes are first the 32 keys (or queries) of a block,
-// then the head's channels. bf16 attention is in attention_bf16.cuh.
+// fp32 attention: one warp per (row, head). The lanes hold first the 32 keys (or queries) of a
+// block, then the head's channels. bf16 attention is in attention_bf16.cuh.
 #include "kernels/cuda/attention/attention_bf16.cuh"
 
 namespace lockstep {
@@ -7,7 +7,7 @@ namespace {
 
 inline constexpr int kOwn = kHeadDim / kWarp;  // Lane l owns channels l, l + 32, ..
 
-// Where the heads of a fused row begin, and the row's place in its document.
+// Where the heads of a fused row begin, and where the row lies in its document.
 struct Place {
   std::int64_t row;
   std::int64_t first;  // First row of the document.
@@ -21,10 +21,10 @@ __device__ Place place_of(const Op& op, std::int64_t row) {
   const std::int64_t first = at(op.document_start, 0, document);
   return {row, first, static_cast<int>(row - first), at(op.document_length, 0, document)};
 }
-// A head's vector, for all lanes of the warp.
+// Copies a head's vector to where all lanes of the warp read it.
 template <class T>
 __device__ void share(float* to, const T* from, int n) {
-  __syncwarp();  // The last vector has been used.
+  __syncwarp();  // The previous vector has been used.
   for (int e = lane_index(); e < n; e += kWarp) to[e] = load(from[e]);
   __syncwarp();
 }
@@ -172,8 +172,8 @@ __global__ void __launch_bounds__(kThreads) attention_query_gradient(AttentionBa
   store(dq_row, dq, hd, [&](float x) { return mul(x, scale); });
 }
 
-// One chain per channel of dK and dV: heads of the group ascending, then the document's rows
-// ascending.
+// One chain per channel of dK and dV, over the heads of the group and in each over the document's
+// rows, both ascending.
 template <class T>
 __global__ void __launch_bounds__(kThreads) attention_key_value_gradient(AttentionBackward<T> op) {
   pdl_begin();

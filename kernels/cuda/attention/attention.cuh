@@ -1,4 +1,4 @@
-// Code that fp32 and bf16 attention share: the places of the heads in a fused row.
+// Code that fp32 and bf16 attention share: where the heads of a fused row lie.
 #pragma once
 
 #include "kernels/cuda/common/reduce.cuh"

@@ -19,7 +19,7 @@ void launch_attention_width(CudaQueue queue, const AttentionForward<bf16>& op) {
   launch_attention_tiles<Block, ForwardShared<Block, kWidth>>(
       queue, attention_forward_bf16<Block, kWidth>, op);
 }
-// Multiprocessors that run out of tiles of keys go on with tiles of queries.
+// Multiprocessors that run out of key tiles go on with query tiles.
 template <class Block, int kWidth>
 void launch_attention_width(CudaQueue queue, const AttentionBackward<bf16>& op) {
   using Shared = BackwardShared<Block, kWidth>;
@@ -28,7 +28,7 @@ void launch_attention_width(CudaQueue queue, const AttentionBackward<bf16>& op) 
   launch_attention_tiles<Block, Shared>(queue, attention_backward_bf16<Block, true, kWidth>, op);
   launch_attention_tiles<Block, Shared>(queue, attention_backward_bf16<Block, false, kWidth>, op);
 }
-// Heads of up to 64 channels are padded to 64 by zeros, others to 128.
+// Heads of up to 64 channels are padded with zeros to 64, others to 128.
 template <class Block, class Op>
 void launch_attention_block(CudaQueue queue, const Op& op) {
   if (op.head_dim <= 64) {
@@ -40,7 +40,7 @@ void launch_attention_block(CudaQueue queue, const Op& op) {
 template <class Op>
 void launch_attention_bf16(CudaQueue queue, const Op& op) {
   if (op.o.rows * op.heads <=
-      std::int64_t{TileBlock<2>::kRows} * multiprocessors()) {  // Not a wide tile for each.
+      std::int64_t{TileBlock<2>::kRows} * multiprocessors()) {  // At most one wide tile for each.
     launch_attention_block<TileBlock<1>>(queue, op);
   } else {
     launch_attention_block<TileBlock<2>>(queue, op);

@@ -1,8 +1,8 @@
 // Gradients of bf16 attention on the tensor core (arithmetic.md 2.6), in two kinds of tiles that
-// are mirror images: a tile owns 64 or 128 rows and walks the rows on the other side of the causal
-// triangle, 64 at a time. Owning keys it sums dK and dV over the heads of the group and their
-// queries; owning queries it sums dQ over keys. Blocks take tiles as they come free. In a block a
-// warpgroup fetches and one or two compute, 64 own rows each.
+// are mirror images. A tile owns 64 or 128 rows and walks the rows on the other side of the causal
+// triangle, 64 at a time. A tile of keys sums dK and dV over the heads of the group and their
+// queries; a tile of queries sums dQ over keys. Blocks take tiles as they become free. In a block
+// one warpgroup loads, and one or two compute, with 64 own rows each.
 #pragma once
 
 #include "kernels/cuda/attention/tiles.cuh"
@@ -11,7 +11,7 @@ namespace lockstep {
 
 inline constexpr int kStreamedRows = 64;  // Rows of the other side at a time.
 
-// `left` holds q or k, `right` dO or v: scores are dots of lefts, dp of rights.
+// `left` holds q or k, `right` dO or v: scores are dot products of lefts, dp of rights.
 template <class Block, int kWidth>
 struct BackwardShared {
   using Own = HeadPanels<Block::kRows, kWidth>;
@@ -21,7 +21,7 @@ struct BackwardShared {
   alignas(1024) unsigned char own_right[Own::kBytes];
   alignas(1024) unsigned char left[kStages][Streamed::kBytes];
   alignas(1024) unsigned char right[kStages][Streamed::kBytes];
-  alignas(8) float lse[kStages][kStreamedRows];  // For partners that are queries.
+  alignas(8) float lse[kStages][kStreamedRows];  // Of streamed rows that are queries.
   alignas(8) float delta[kStages][kStreamedRows];
   Tile tile;
   int number;
@@ -39,8 +39,8 @@ struct BackwardShared {
   }
 };
 
-// The partners of a tile in the order of the sums: a head after the other, rows counted from the
-// document's start.
+// The streamed rows of a tile in the order of the sums: one head after the other, with rows counted
+// from the document's start.
 template <bool kKeys, int kTileRows>
 struct StreamedTiles {
   int head, head_end, first, begin, end;
@@ -62,7 +62,7 @@ struct StreamedTiles {
   }
 };
 
-// Where the left and the right rows of keys, or of queries, are.
+// Where the left and right operands of keys, or of queries, lie.
 struct Side {
   In<bf16> left_rows, right_rows;
   std::int64_t left, right;
@@ -127,8 +127,7 @@ __device__ __forceinline__ void fetch_backward(const AttentionBackward<bf16>& op
   producer.finish();
 }
 
-// The state of one consumer warpgroup for its tile while it walks the streamed rows. All of it lies
-// in registers.
+// The state of one consumer warpgroup, in registers, while it walks the streamed rows of its tile.
 template <class Block, bool kKeys, int kWidth>
 struct GradientTile {
   using Shared = BackwardShared<Block, kWidth>;
@@ -177,8 +176,8 @@ struct GradientTile {
     }
   }
 
-  // Advances to streamed rows that see one of the warpgroup's rows, or are seen. Others are free
-  // again at once.
+  // Advances to the next streamed rows of which some see, or are seen by, a row of the warpgroup.
+  // Skipped stages are released at once.
   __device__ __forceinline__ void skip_unseen() {
     for (; streamed.any(); streamed.next(), turn.next()) {
       if (kKeys ? streamed.first + kStreamedRows > own_first
@@ -200,7 +199,8 @@ struct GradientTile {
     warpgroup_commit();
   }
 
-  // The statistic that belongs to the queries of the lane's columns, or rows.
+  // The statistic of the lane's queries: its columns in a tile of keys, its rows in a tile of
+  // queries.
   __device__ __forceinline__ float4 statistic(const float (&of_streamed)[kStreamedRows],
                                               const float (&of_own)[2], int t) const {
     if (!kKeys) return float4{of_own[0], of_own[0], of_own[1], of_own[1]};
@@ -263,8 +263,8 @@ struct GradientTile {
     if (is_leader_lane) shared.free[stage].arrive();
   }
 
-  // dK and dV of the tile's keys. There are too few registers for more than the products of one
-  // step at a time.
+  // Sums dK and dV of the tile's keys. Registers suffice for the products of one step at a time
+  // only.
   __device__ __forceinline__ void sum_over_queries() {
     while (streamed.any()) {
       const int stage = turn.stage;
@@ -282,12 +282,12 @@ struct GradientTile {
       skip_unseen();
     }
   }
-  // dQ of the tile's queries: while scores become p, dp and the sums of the step before run.
+  // Sums dQ of the tile's queries. While scores become p, dp and the previous step's sums run.
   __device__ __forceinline__ void sum_over_keys() {
     int last = -1;
     warpgroup_fence_operand(sum_left);
     start_scores();
-    warpgroup_commit();  // No sums yet.
+    warpgroup_commit();  // An empty group in place of sums.
     start_dp();
     for (;;) {
       const int first = streamed.first;
@@ -297,7 +297,7 @@ struct GradientTile {
       scores_to_p(stage, first);
       warpgroup_fence_operand(s);
       shared.full[stage].wait(
-          phase);  // It is. The branch keeps the assembler from waiting before it computes.
+          phase);  // Already complete. The branch keeps the assembler from waiting earlier.
       warpgroup_wait<1>();
       if (last >= 0) finish_sums(last);
       warpgroup_wait<0>();
@@ -328,7 +328,7 @@ struct GradientTile {
   }
 };
 
-// The gradients of the tile that the producer has announced.
+// Computes the gradients of the tile that the producer has announced.
 template <class Block, bool kKeys, int kWidth>
 __device__ __forceinline__ void differentiate(
     const AttentionBackward<bf16>& op, BackwardShared<Block, kWidth>& shared,
@@ -348,7 +348,7 @@ __device__ __forceinline__ void differentiate(
 template <class Block, bool kKeys, int kWidth>
 __global__ void __launch_bounds__(Block::kThreads, 1)
     attention_backward_bf16(const __grid_constant__ AttentionBackward<bf16> op) {
-  // Tiles of queries begin where blocks of keys have ended, whose results they do not need.
+  // Tiles of queries start where blocks of keys have ended, since they need none of their results.
   if (kKeys) pdl_wait();
   if (kKeys) pdl_trigger();
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -368,15 +368,15 @@ __global__ void __launch_bounds__(Block::kThreads, 1)
       differentiate<Block, kKeys>(op, shared, turn);
     }
   }
-  if (!kKeys) pdl_wait();  // For whoever comes after this one.
+  if (!kKeys) pdl_wait();  // Kernels after this one also rely on the end of the key tiles.
 }
 
-// Four neighbours at once.
+// Four neighbours, loaded at once.
 struct alignas(8) Four {
   bf16 value[4];
 };
-// delta of a row, a head after the other, by a warp; +0 to the gradients of rows of no document;
-// the first tile.
+// Computes delta of every row, one warp per row with one head after the other, writes +0 to the
+// gradients of rows of no document, and resets the tile counters.
 __global__ void __launch_bounds__(kThreads)
     attention_prepare_backward(const __grid_constant__ AttentionBackward<bf16> op) {
   pdl_begin();
@@ -394,7 +394,7 @@ __global__ void __launch_bounds__(kThreads)
       (reinterpret_cast<std::uintptr_t>(o) | reinterpret_cast<std::uintptr_t>(dout)) % 8 == 0;
   const int hd = op.head_dim;
   if (fours && hd % 4 == 0 &&
-      hd <= 128) {  // A lane's four accumulators of R128 have one term each.
+      hd <= 128) {  // Each of a lane's four accumulators of R128 has one term.
     const int e = 4 * lane_index();
 #pragma unroll 4
     for (int head = 0; head < op.heads; ++head) {

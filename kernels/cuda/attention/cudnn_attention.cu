@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// One warp per class: its documents in their order, then slots of none.
+// One warp per class, which writes its documents in order, then empty slots.
 __global__ void place_documents(AttentionTables op, AttentionClasses classes) {
   pdl_begin();
   const int c = static_cast<int>(blockIdx.x);

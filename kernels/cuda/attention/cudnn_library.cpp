@@ -26,7 +26,7 @@ namespace {
 
 constexpr const char* kFolders[] = {"", "/usr/local/cuda/lib64/"};
 
-// The name that opened it; "" where none did.
+// Returns the name of the library that was opened, or "".
 std::string open_first(std::initializer_list<const char*> names, void** opened) {
   for (const char* name : names) {
     for (const char* folder : kFolders) {
@@ -43,8 +43,8 @@ std::string open_all() {
   if (open_first({"libcudnn.so.9"}, &file).empty())
     throw std::runtime_error("libcudnn.so.9 is not found");
   cudnn_frontend::cudnn_dlhandle = file;
-  // The headers ask a runtime of their own for the GPU's properties, and the library compiles with
-  // NVRTC.
+  // The frontend headers need a CUDA runtime for the GPU's properties, and the library needs NVRTC
+  // to compile.
   void* runtime = nullptr;
   const std::string name = open_first({"libcudart.so.13", "libcudart.so.12"}, &runtime);
   if (name.empty()) throw std::runtime_error("cuDNN needs libcudart.so, which is not found");
@@ -64,7 +64,7 @@ std::string open_cudnn() {
 
 cudnnHandle_t cudnn_handle() {
   static auto& handles =
-      *new std::map<int, cudnnHandle_t>;  // When the process ends, the driver may be gone before.
+      *new std::map<int, cudnnHandle_t>;  // Leaked, since the driver may be gone first.
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) throw std::runtime_error("cudaGetDevice");
   cudnnHandle_t& handle = handles[device];

@@ -8,11 +8,11 @@
 
 namespace lockstep {
 
-// "cuDNN 9.14.0": throws std::runtime_error with the reason where it is not found. Kept open: it
-// has threads.
+// Opens the library and returns its version, such as "cuDNN 9.14.0". Throws std::runtime_error with
+// the reason if that fails. It is never closed, because it has threads.
 std::string open_cudnn();
 
-// The handle of the calling thread's GPU; made at the first call, which is not allowed in a
+// Returns the handle of the calling thread's GPU. The first call creates it and must not be in a
 // capture.
 cudnnHandle_t cudnn_handle();
 

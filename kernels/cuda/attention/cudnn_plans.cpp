@@ -27,8 +27,7 @@ namespace fe = cudnn_frontend;
 using fe::graph::Tensor_attributes;
 using TensorPointer = std::shared_ptr<Tensor_attributes>;
 
-// Operands of a call, by the number that the library knows them by. Offsets are those of the
-// operand before them.
+// The library's numbers for the operands of a call. Offsets belong to the operand before them.
 enum Uid : std::int64_t {
   kQ = 1,
   kK,
@@ -44,7 +43,7 @@ enum Uid : std::int64_t {
   kOffsets = 100
 };
 
-// One call of the library, as far as its plan depends on it.
+// What the plan of a library call depends on.
 struct Call {
   int device = 0;
   bool backward = false, deterministic = true;
@@ -65,10 +64,10 @@ void require_good(fe::error_t error, const Call& call) {
     throw std::runtime_error(open_cudnn() + " refuses " + call.text() + ": " + error.get_message());
 }
 
-// A call as the library's graph.
+// A call as a graph of the library.
 class Plan {
  public:
-  // The library is open by then: to describe a graph already asks for its version.
+  // The caller has opened the library, since describing a graph already asks for its version.
   Plan(cudnnHandle_t handle, const Call& call) : call_(call) {
     graph_.set_io_data_type(fe::DataType_t::BFLOAT16)
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
@@ -91,7 +90,8 @@ class Plan {
                              .set_stride({1, 1, 1, 1})
                              .set_data_type(type));
   }
-  // Documents of [heads, rows, cols] in rows of `width` elements, wherever the offsets say.
+  // A ragged tensor of [heads, rows, cols] documents, in rows of `width` elements at the given
+  // offsets.
   TensorPointer documents(const char* name, Uid uid, std::int64_t heads, std::int64_t cols,
                           std::int64_t width) {
     return graph_.tensor(ragged(name, uid, heads, cols, width));
@@ -161,13 +161,13 @@ class Plan {
   std::int64_t workspace_bytes_ = 0;
 };
 
-// The plans of the process; never freed, as the handles.
+// The plans of the process. Like the handles they are never freed.
 std::map<Call, std::unique_ptr<Plan>>& plans() {
   static auto& all = *new std::map<Call, std::unique_ptr<Plan>>;
   return all;
 }
 
-// The classes of an op's calls: [first, end).
+// The classes [first, end) of an op's calls.
 struct Range {
   int first = 0, end = 1;
 };

@@ -1,6 +1,6 @@
-// bf16 attention on the tensor core (arithmetic.md 2.6): a block takes one tile of query rows after
-// the other. A warpgroup fetches keys and values, one or two compute, 64 rows each: while one is at
-// its softmax, the other's products run.
+// bf16 attention on the tensor core (arithmetic.md 2.6). A block takes one tile of query rows after
+// the other. One warpgroup loads keys and values; one or two compute, with 64 rows each, so that
+// the products of one overlap with the softmax of the other.
 #pragma once
 
 #include "kernels/cuda/attention/tiles.cuh"
@@ -72,7 +72,7 @@ __device__ __forceinline__ void fetch_forward(const AttentionForward<bf16>& op,
   producer.finish();
 }
 
-// The four lanes of a row.
+// The maximum over the four lanes that share a row.
 __device__ __forceinline__ float row_max(float m) {
   m = max_of(m, __shfl_xor_sync(kAllLanes, m, 1));
   return max_of(m, __shfl_xor_sync(kAllLanes, m, 2));
@@ -83,13 +83,13 @@ __device__ __forceinline__ float row_sum(float l) {
   return add(l, __shfl_xor_sync(kAllLanes, l, 2));
 }
 
-// The running softmax of the lane's two rows. The columns 2c and 2c + 1 of every eight keys belong
-// to l_c.
+// The running softmax of the lane's two rows. Columns 2c and 2c + 1 of every eight keys belong to
+// l_c.
 struct Softmax {
   float m[2] = {neg(infinity()), neg(infinity())};
   float l[2] = {};
 
-  // s: a block's products with the keys; p afterwards. al[h]: what o is rescaled by.
+  // Turns s, the scores of a block of keys, into p. al[h] is the factor by which o is rescaled.
   __device__ __forceinline__ void advance(float (&s)[kKeyBlock / 8][4], float scale,
                                           float (&al)[2]) {
 #pragma unroll
@@ -121,8 +121,8 @@ struct Softmax {
   }
 };
 
-// Scores of keys that come after the query: `own` are the lane's two rows within the tile, and
-// `before` keys of the block come before the tile.
+// Masks scores of keys that come after the query. `own` are the lane's two rows in the tile;
+// `before` keys of the block precede the tile.
 __device__ __forceinline__ void mask_future_keys(float (&s)[kKeyBlock / 8][4], const int (&own)[2],
                                                  int before) {
 #pragma unroll
@@ -162,8 +162,8 @@ __device__ __forceinline__ void attend(const AttentionForward<bf16>& op,
   const int own[2] = {consumer * kOwnRows + own_row(0), consumer * kOwnRows + own_row(1)};
   const float scale = scale_of(op.head_dim);
   const bool is_leader_lane = lane_index() == 0;
-  // Two warpgroups take turns in starting products: one's softmax then falls together with the
-  // other's products.
+  // Two warpgroups take turns in starting products, so that one's softmax overlaps with the other's
+  // products.
   constexpr bool kTurns = Block::kConsumers == 2;
   const auto await_turn = [&] {
     if (kTurns) wait_at(1 + consumer, 2 * kWarpgroup);
@@ -196,7 +196,7 @@ __device__ __forceinline__ void attend(const AttentionForward<bf16>& op,
       start_sums<kPanel>(o, p, shared_address(shared.v[v.stage]));
       warpgroup_commit();
     };
-    // s is there, and the keys have been used.
+    // Called when s is complete and the keys have been used.
     const auto scores_to_weights = [&](int j) {
       warpgroup_fence_operand(s);
       if (is_leader_lane) shared.k_free[k.stage].arrive();
@@ -209,10 +209,10 @@ __device__ __forceinline__ void attend(const AttentionForward<bf16>& op,
         mask_future_keys(s, own, before);
       }
       softmax.advance(s, scale, al);
-      warpgroup_fence_operand(s);  // While the products with the values run.
+      warpgroup_fence_operand(s);  // The products with the values still run.
     };
     const auto values_done = [&] {
-      // They are there. The branch keeps the assembler from waiting for products before the
+      // Already complete. The branch keeps the assembler from waiting for the products before the
       // softmax.
       shared.v_full[v.stage].wait(v.phase);
       warpgroup_wait<0>();

@@ -1,5 +1,5 @@
-// Code that the tensor-core kernels of attention share: which tile a block works on next, and how
-// the rows of a head come into shared memory.
+// Code that the tensor core kernels of attention share: which tile a block takes next, and how the
+// rows of a head are loaded into shared memory.
 #pragma once
 
 #include "kernels/cuda/attention/attention.cuh"
@@ -11,10 +11,10 @@
 namespace lockstep {
 
 inline constexpr int kWarpgroup = 128;  // Threads.
-inline constexpr int kOwnRows = 64;     // For a warpgroup.
+inline constexpr int kOwnRows = 64;     // Per warpgroup.
 
-// A block: `kConsumers_` warpgroups compute, one more fetches. Two share a tile's partners; one
-// alone is through with a step in less than half the time, which counts where tiles are few.
+// A block: one warpgroup loads and `kConsumers_` compute. Two share the streamed rows of a tile;
+// one alone takes less than half the time per step, which counts where tiles are few.
 template <int kConsumers_>
 struct TileBlock {
   static constexpr int kConsumers = kConsumers_;
@@ -32,10 +32,10 @@ struct Tile {
   int head;
 };
 
-// The tiles of all documents, those with most partners first: `rank` numbers them. A tile's
-// partners are the tiles of its document up to it (a query's keys), or from it on (a key's
-// queries), so that the order is by the distance to one end of the document. Empty documents have
-// no tiles. For whole warps; ranks only grow.
+// The tiles of all documents, numbered by `rank`, those that walk most rows first. A tile walks its
+// document up to itself (a query's keys) or from itself on (a key's queries), so that tiles are
+// ordered by their distance from one end of the document. Empty documents have no tiles. Called by
+// whole warps, with ranks that only grow.
 template <bool kFromEnd, int kTileRows>
 class TileList {
  public:
@@ -66,7 +66,7 @@ class TileList {
   }
 
  private:
-  // Lanes whose document has a tile at this distance.
+  // The lanes whose document has a tile at this distance.
   __device__ unsigned mask(std::int64_t first) const {
     const std::int64_t d = first + lane_index();
     return __ballot_sync(kAllLanes, d < length_.cols && length_.data[d] > kTileRows * distance_);
@@ -76,7 +76,7 @@ class TileList {
     for (std::int64_t first = 0; first < length_.cols; first += kWarp) n += __popc(mask(first));
     return n;
   }
-  // The one with `n` others before it.
+  // The document that has `n` others before it at this distance.
   __device__ int document(int n) const {
     for (std::int64_t first = 0;; first += kWarp) {
       const unsigned found = mask(first);
@@ -92,9 +92,9 @@ class TileList {
   int count_ = 0;   // Tiles at this one.
 };
 
-// The rank of a block's tile in round `round`: forth and back over the blocks in the order of Thue
-// and Morse (forth if an even number of bits is set), so that each block gets about as much as the
-// others.
+// The rank of a block's tile in round `round`. Rounds go forth and back over the blocks in
+// Thue-Morse order (forth if an even number of bits is set), so that all blocks get about the same
+// work.
 __device__ __forceinline__ int rank_of(int round) {
   const int blocks = static_cast<int>(gridDim.x);
   const int block = static_cast<int>(blockIdx.x);
@@ -102,13 +102,13 @@ __device__ __forceinline__ int rank_of(int round) {
          (__popc(static_cast<unsigned>(round)) % 2 == 0 ? block : blocks - 1 - block);
 }
 
-// Rows of one head in panels. Channels past the head and rows past the document are +0.
+// The rows of one head in panels. Channels past the head and rows past the document are +0.
 template <int kRows, int kWidth>
 struct HeadPanels {
   static constexpr std::uint32_t kPanel = kRows * kPanelRow;
   static constexpr std::uint32_t kBytes = kWidth / 64 * kPanel;
 
-  // By a warpgroup. The copies may be under way when it returns.
+  // Called by a warpgroup. Copies may still be in flight when it returns.
   static __device__ __forceinline__ void fill(std::uint32_t to, const In<bf16>& from,
                                               std::int64_t first, int rows, std::int64_t column,
                                               int hd) {
@@ -143,8 +143,8 @@ struct HeadPanels {
   }
 };
 
-// How the fetching warpgroup hands over buffers: one is announced when the next has been asked for,
-// or when there is reason to wait.
+// Hands over buffers of the loading warpgroup. A buffer is announced when the next one has been
+// requested, or before the warpgroup has to wait.
 class Producer {
  public:
   __device__ void acquire(Barrier& free, std::uint32_t phase) {
@@ -172,7 +172,7 @@ class Producer {
   Barrier* open_ = nullptr;
 };
 
-// A place in a ring of buffers.
+// A stage of a ring of buffers, with its barriers' phase.
 template <int kStages>
 struct PipelineState {
   int stage = 0;
@@ -199,7 +199,7 @@ __device__ __forceinline__ void start_dots(float (&c)[kTiles][4], std::uint32_t 
              k != 0);
   }
 }
-// sum[m, e] continues with weights[m, k] times row k of `others`, channel e, for its 16 * kSteps
+// Continues sum[m, e] with weights[m, k] times channel e of row k of `others`, for 16 * kSteps
 // rows.
 template <int kPanel, int kTiles, int kSteps>
 __device__ __forceinline__ void start_sums(float (&sum)[kTiles][4],
@@ -211,12 +211,12 @@ __device__ __forceinline__ void start_sums(float (&sum)[kTiles][4],
     wgmma<1>(sum, weights[k], factor_at(b, k * kStep * kPanelRow), 1);
 }
 
-// expn of the contract with the same bits, but for NaN, where it gives the largest number. Nothing
-// is lost by that in a step: in the forward a NaN score makes the row's m NaN, hence its O and LSE
-// (a score of +Inf gives O and LSE that are infinite, where the contract has NaN); in the backward
-// such a row's delta is NaN, hence its ds. Without the clamp, whose only use is that nothing
-// overflows on the way to +0. Several at a time, step by step: left to itself the assembler saves
-// registers and does one after the other.
+// expn of the contract with the same bits, except that NaN gives the largest number. No NaN is lost
+// by that: in the forward pass a NaN score makes the row's m NaN, hence its O and LSE (a score of
+// +Inf gives infinite O and LSE, where the contract has NaN); in the backward pass such a row's
+// delta is NaN, hence its ds. There is no clamp, whose only use is to avoid overflow on the way to
+// +0. Several numbers advance together step by step: left to itself, the assembler saves registers
+// and computes one after the other.
 template <int kNumbers>
 __device__ __forceinline__ void expn_of_numbers(float (&x)[kNumbers]) {
   float t[kNumbers];
@@ -234,19 +234,19 @@ __device__ __forceinline__ void expn_of_numbers(float (&x)[kNumbers]) {
   each([&](int k) { p[k] = from_bits(bits(p[k]) + (bits(t[k]) << 23)); });
   each([&](int k) { x[k] = x[k] < -87.0f ? 0.0f : p[k]; });
 }
-// max of the contract in one instruction; NaN if one of them is.
+// max of the contract in one instruction; NaN if an argument is NaN.
 __device__ __forceinline__ float max_of(float a, float b) {
   float m;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
   return m;
 }
 
-// The thread's rows g and g + 8 of its warp's 16.
+// The thread's rows: g and g + 8 of its warp's 16.
 __device__ __forceinline__ int own_row(int h) {
   return warp_index() % (kWarpgroup / kWarp) * 16 + lane_group() + 8 * h;
 }
 
-// Row `row` of a head: to[e] = st(f(add(sum[x][e], +0))) in the lane's columns.
+// Stores row `row` of a head in the lane's columns: to[e] = st(f(add(sum[x][e], +0))).
 template <int kTiles, class F>
 __device__ __forceinline__ void store_own(bf16* to, int hd, const float (&sum)[kTiles][4], int h,
                                           F f) {
@@ -270,7 +270,7 @@ __device__ __forceinline__ void store_own(bf16* to, int hd, const float (&sum)[k
   }
 }
 
-// +0 to columns of all rows of no document, shared among the computing warps of all blocks.
+// Writes +0 to columns of all rows of no document; the computing warps of all blocks share them.
 template <class T>
 __device__ void clear_unowned(const In<std::int32_t>& row_document, const Out<T>& out,
                               std::int64_t column, std::int64_t columns) {

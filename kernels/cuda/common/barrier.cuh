@@ -1,5 +1,4 @@
-// The parts of a pipeline inside a block: barriers in shared memory, asynchronous copies, shares of
-// registers.
+// The parts of a pipeline inside a block: mbarriers, asynchronous copies, register shares.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +8,16 @@ namespace lockstep {
 __device__ __forceinline__ std::uint32_t shared_address(const void* shared) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
 }
-// It stays in a register, rather than to be found anew at each use.
+// Returns the address in a register, so that it is not computed anew at each use.
 __device__ __forceinline__ std::uint32_t kept_address(const void* shared) {
   std::uint32_t address = shared_address(shared);
   asm volatile("" : "+r"(address));
   return address;
 }
 
-// Turns of a buffer between those who fill it and those who use it. A turn ends when `count`
-// threads have arrived; a turn is awaited by its parity: 0 for the first, 1 for the second, 0 for
-// the third.
+// An mbarrier between the threads that fill a buffer and those that use it. A phase is over when
+// `count` threads have arrived. It is awaited by its parity: 0 for the first, 1 for the second, 0
+// for the third.
 struct alignas(8) Barrier {
   std::uint64_t word;
 
@@ -43,18 +42,18 @@ struct alignas(8) Barrier {
     }
   }
 };
-// Barriers initialised by one thread are so for the others after the next __syncthreads().
+// Makes initialised barriers visible; other threads see them after the next __syncthreads().
 __device__ __forceinline__ void fence_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// Makes the thread's writes to shared memory visible for the tensor core of whoever sees the thread
-// arrive.
+// Makes the thread's writes to shared memory visible to the tensor core of a thread that sees this
+// one arrive.
 __device__ __forceinline__ void fence_for_tensor_core() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// 16 bytes to shared memory, without waiting: from global memory, or zeros without reading it.
+// Starts a copy of 16 bytes to shared memory; if not `inside`, it writes zeros and reads nothing.
 __device__ __forceinline__ void copy_16(std::uint32_t to, const void* from, bool inside) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(inside ? 16 : 0)
@@ -69,7 +68,8 @@ __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kOpen) : "memory");
 }
 
-// Registers of a thread, by a whole warpgroup: the block's share is fixed by its launch bounds.
+// Sets the registers of each thread; called by a whole warpgroup. The launch bounds fix the block's
+// total.
 template <int kRegisters>
 __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -79,11 +79,11 @@ __device__ __forceinline__ void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// Between a kernel and one that was launched to overlap with it (launch_overlapping).
+// Programmatic dependent launch: the calls of a kernel that does not begin with pdl_begin().
 __device__ __forceinline__ void pdl_trigger() { asm volatile("griddepcontrol.launch_dependents;"); }
 __device__ __forceinline__ void pdl_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
-// Barrier `id` (1 to 15) of `threads` threads: some wait, others only arrive.
+// Named barrier `id` (1 to 15) of `threads` threads, some of which wait while others only arrive.
 __device__ __forceinline__ void wait_at(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

@@ -1,4 +1,4 @@
-// Places in operands, and which element a thread owns.
+// Access to the elements of operands, and the element that a thread owns.
 #pragma once
 
 #include "kernels/core/contract.h"
@@ -14,19 +14,19 @@ __device__ __forceinline__ auto& at(const Operand<T, kAccess>& operand, std::int
   return operand.data[i * operand.pitch + k];
 }
 
-// For integers: `min` of the contract is for floats and would round.
+// For integers, since the contract's `min` is for floats and would round.
 __device__ __forceinline__ std::int64_t smaller(std::int64_t a, std::int64_t b) {
   return a < b ? a : b;
 }
 
 __device__ __forceinline__ int lane_index() { return static_cast<int>(threadIdx.x) % kWarp; }
 __device__ __forceinline__ int warp_index() { return static_cast<int>(threadIdx.x) / kWarp; }
-// One warp per item; the item is the same in all lanes.
+// The item of a warp where each warp has one; the same in all lanes.
 __device__ __forceinline__ std::int64_t warp_item() {
   return static_cast<std::int64_t>(blockIdx.x) * kWarps + warp_index();
 }
 
-// One thread per element of a [rows, cols] view, row-major.
+// The element of a thread where each thread has one of a [rows, cols] view, row-major.
 struct Element {
   std::int64_t row;
   std::int64_t col;
@@ -43,7 +43,7 @@ void launch_elements(CudaQueue queue, std::int64_t rows, std::int64_t cols, Kern
          arguments...);
 }
 
-// +0 to every row of no document: for ops whose kernels walk documents. A warp per row.
+// Writes +0 to every row of no document, for ops whose kernels walk documents. One warp per row.
 template <class T>
 __global__ void clear_rows_of_no_document_kernel(In<std::int32_t> row_document, Out<T> out) {
   pdl_begin();

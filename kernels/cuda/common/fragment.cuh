@@ -14,7 +14,7 @@ __device__ __forceinline__ int lane_place() { return lane_index() % 4; }
 __device__ __forceinline__ std::uint32_t pair(bf16 low, bf16 high) {
   return low.bits | static_cast<std::uint32_t>(high.bits) << 16;
 }
-// st of both in one instruction: rounded to nearest even, NaN as 0x7fff.
+// st of both in one instruction, which rounds to nearest even and gives 0x7fff for NaN.
 __device__ __forceinline__ std::uint32_t stored_pair(float low, float high) {
   std::uint32_t both;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
@@ -39,8 +39,8 @@ struct AcrossK {
   }
 };
 
-// Rows m0 .. m0 + 15, or n0 .. n0 + 7, of a factor at k0 .. k0 + 15. pair_at(m, k) holds k and k
-// + 1.
+// Fragments of a factor: rows m0 .. m0 + 15 or n0 .. n0 + 7 at k0 .. k0 + 15. pair_at(m, k) gives k
+// and k + 1.
 template <class PairAt>
 __device__ __forceinline__ void take_a(std::uint32_t (&a)[4], const PairAt& pair_at, int m0,
                                        int k0) {
@@ -55,8 +55,8 @@ __device__ __forceinline__ void take_b(std::uint32_t (&b)[2], const PairAt& pair
   for (int r = 0; r < 2; ++r) b[r] = pair_at(n0 + lane_group(), k0 + 2 * lane_place() + 8 * r);
 }
 
-// Two results with neighbouring columns 8 apart become the operand of the next product: a[m, k] =
-// st(c[m, k]).
+// Two tiles of results whose columns are 8 apart become the left operand of the next product: a[m,
+// k] = st(c[m, k]).
 __device__ __forceinline__ void take_a(std::uint32_t (&a)[4], const float (&low)[4],
                                        const float (&high)[4]) {
   a[0] = stored_pair(low[0], low[1]);
@@ -65,7 +65,7 @@ __device__ __forceinline__ void take_a(std::uint32_t (&a)[4], const float (&low)
   a[3] = stored_pair(high[2], high[3]);
 }
 
-// To global memory in one instruction: of an assignment the compiler may make one for each word.
+// Stores to global memory in one instruction; for an assignment the compiler may use one per word.
 __device__ __forceinline__ void store_16(void* to, std::uint32_t a, std::uint32_t b,
                                          std::uint32_t c, std::uint32_t d) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(a), "r"(b), "r"(c), "r"(d)
@@ -75,7 +75,7 @@ __device__ __forceinline__ void store_8(void* to, std::uint32_t a, std::uint32_t
   asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(a), "r"(b) : "memory");
 }
 
-// Vec8 neighbours, moved at once where the address allows it.
+// Eight neighbours, moved at once where the address allows it.
 struct alignas(16) Vec8 {
   std::uint32_t pairs[4];
 };
@@ -85,7 +85,7 @@ __device__ __forceinline__ bool moves_vec8(const bf16* data, std::int64_t pitch)
              sizeof(Vec8) ==
          0;
 }
-// The first `count` of eight neighbours; +0 in the other places, whose memory is not read.
+// Loads the first `count` of eight neighbours. The others are +0, and their memory is not read.
 __device__ __forceinline__ Vec8 load_vec8(const bf16* from, std::int64_t count, bool aligned) {
   if (aligned && count >= 8) return *reinterpret_cast<const Vec8*>(from);
   Vec8 all = {};

@@ -11,37 +11,36 @@
 
 namespace lockstep {
 
-// Throws std::runtime_error if a launch failed; what() is CUDA's name of the error.
+// Throws std::runtime_error with CUDA's name of the error if a launch failed.
 void cuda_launch_check(cudaError_t launched);
 
-// The multiprocessors of the current device.
+// The number of multiprocessors of the current device.
 unsigned multiprocessors();
 
 inline constexpr int kWarp = 32;
 inline constexpr int kThreads = 256;
 inline constexpr int kWarps = kThreads / kWarp;
 
-// Blocks that cover `items` items.
+// The number of blocks that cover `items` items.
 constexpr unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
   return static_cast<unsigned>((items + per_block - 1) / per_block);
 }
 
 #ifdef __CUDACC__
-// The first statement of a kernel that is launched with `overlaps`: lets the next one start, and
-// waits until the last one has ended and all that it wrote is there. So blocks are placed and
-// arguments read while the last kernel ends, and what has ended before this kernel ends is all that
-// came before it.
+// The first statement of a kernel that is launched with `overlaps`. It lets the next kernel start,
+// and waits until the previous one has ended and its writes are visible. So blocks are placed and
+// arguments read while the previous kernel ends, and the end of a kernel implies that of all before
+// it.
 __device__ __forceinline__ void pdl_begin() {
   asm volatile("griddepcontrol.launch_dependents;");
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 #endif
 
-// How a kernel is launched beside its grid.
+// Launch settings besides grid and block.
 struct LaunchOptions {
-  std::size_t shared_bytes = 0;  // For dynamic shared memory.
-  bool overlaps =
-      false;  // Starts when all blocks of the kernel before it have ended or let it start.
+  std::size_t shared_bytes = 0;  // Dynamic shared memory.
+  bool overlaps = false;  // Starts once every block of the previous kernel has ended or allowed it.
 };
 inline constexpr LaunchOptions kPdl = {.overlaps =
                                            true};  // For kernels that begin with pdl_begin().

@@ -8,7 +8,7 @@ namespace lockstep {
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
 // for off=16..1: t[l] = add(t[l], t[l+off]). The exchange by xor gives every lane the bits of lane
-// 0: a + b = b + a.
+// 0, since a + b = b + a.
 __device__ __forceinline__ float halving_tree(float t) {
 #pragma unroll
   for (int off = kWarp / 2; off > 0; off /= 2) t = add(t, __shfl_xor_sync(kAllLanes, t, off));
@@ -41,8 +41,8 @@ __device__ __forceinline__ Accumulators accumulate(std::int64_t n, std::int64_t 
   }
   return a;
 }
-// R128 by one whole warp; every lane has the result. f(e, acc) is the next value of the
-// accumulator.
+// R128 by one whole warp; every lane has the result. f(e, acc) returns the accumulator's next
+// value.
 template <class F>
 __device__ __forceinline__ float r128(std::int64_t n, F f) {
   return add(tree128(accumulate(n, 4 * lane_index(), 128, f)), 0.0f);
@@ -66,8 +66,8 @@ __device__ __forceinline__ float r1024(std::int64_t n, F f) {
 }
 
 // CS over the rows of a microbatch: blocks of 32 physical rows, then the blocks in order. A thread
-// block of 256 owns 32 columns (the lanes); its warps take 8 row blocks at a time. Valid in warp 0.
-// f(i, p) is the next value of p_b.
+// block of 256 owns 32 columns, one per lane; its warps take 8 row blocks at a time. The result is
+// valid in warp 0. f(i, p) returns the next value of p_b.
 inline constexpr std::int64_t kRowBlock = 32;
 template <class F>
 __device__ __forceinline__ float column_sum(std::int64_t rows, bool active, F f) {

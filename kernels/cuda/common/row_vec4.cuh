@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// Row `row` of a view from column `c` on: 32 bits hold rows and pitches, and so one instruction
+// Row `row` of a view from column `c` on. Rows and pitches fit 32 bits, so that one instruction
 // multiplies them.
 template <class T, Access kAccess>
 __device__ __forceinline__ auto* row_at(const Operand<T, kAccess>& operand, int row, int c) {
@@ -30,7 +30,7 @@ __device__ __forceinline__ Vec4 vec4(const float (&x)[4]) {
 }
 
 // A row of at most 128 kSteps elements, a multiple of 4, at a multiple of 8 bytes. Elements past
-// `size` are +0. kFull: it has them all, so that nothing is asked and steps can interleave.
+// `size` are +0. kFull: none are, so that loads need no test and steps can interleave.
 template <int kSteps, bool kFull>
 struct RowVec4 {
   Vec4 step[kSteps];
@@ -45,7 +45,7 @@ struct RowVec4 {
     }
   }
 };
-// f(step, first element) for the lane's quads of a row.
+// Calls f(step, first element) for the lane's quads of a row.
 template <int kSteps, bool kFull, class F>
 __device__ __forceinline__ void each_vec4(int size, F f) {
 #pragma unroll
@@ -54,7 +54,8 @@ __device__ __forceinline__ void each_vec4(int size, F f) {
     if (kFull || k < size) f(s, k);
   }
 }
-// f<kSteps, kFull>() with the fewest of three numbers of steps that hold a row of `size` elements.
+// Calls f<kSteps, kFull>() with the fewest of three numbers of steps that hold a row of `size`
+// elements.
 template <int kShort, int kMiddle, int kLong, class F>
 void with_steps(std::int64_t size, F f) {
   const auto run = [&]<int kSteps>() {
@@ -72,14 +73,15 @@ __device__ __forceinline__ float part(const float4& q, int c) {
   return c == 0 ? q.x : c == 1 ? q.y : c == 2 ? q.z : q.w;
 }
 
-// Zeros where the lane itself copies the eights of a row to shared memory.
+// Zeroes the eights of a row in shared memory that the lane itself copied.
 __device__ __forceinline__ void clear_own_vec8(bf16* row, int size) {
   for (int k = kVec8 * lane_index(); k < size; k += kVec8 * kWarp)
     *reinterpret_cast<uint4*>(row + k) = uint4{};
 }
 
-// The last step of CS: s = add(s, p_b) over the row blocks b, then add(s, +0). A block has a few
-// columns, so that there are many; all its threads read, those of one row of the partial sums add.
+// The last step of CS: s = add(s, p_b) over the row blocks b, then add(s, +0). A block takes few
+// columns, so that there are many blocks. All its threads read the partial sums; those of one row
+// add.
 inline constexpr int kFoldThreads = 512, kFoldColumns = 8;
 static __global__ void __launch_bounds__(kFoldThreads)
     fold_partials(Scratch<float> partials, Out<float> sums) {
@@ -93,7 +95,7 @@ static __global__ void __launch_bounds__(kFoldThreads)
   float s = 0.0f;
   for (std::int64_t first = 0; first < partials.rows; first += kTerms) {
     const int here = static_cast<int>(smaller(kTerms, partials.rows - first));
-    __syncthreads();  // The last terms have been added.
+    __syncthreads();  // The previous terms have been added.
 #pragma unroll
     for (int k = first_row; k < kTerms; k += kTogether) {
       if (k < here && inside) terms[k][c] = at(partials, first + k, column);

@@ -1,4 +1,4 @@
-// A kernel that does nothing for a while: an adversarial delay.
+// A kernel that spins, as an adversarial delay.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// At least `microseconds`, by the device's clock.
+// Spins for at least `microseconds` of the device's clock.
 void spin(CudaQueue queue, std::int64_t microseconds);
 
 }  // namespace lockstep

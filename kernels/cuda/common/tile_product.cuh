@@ -1,5 +1,5 @@
-// Chains of bf16 products over k for a 64 x 64 tile, by a block of 256 threads, from factors that
-// are computed element by element. Simple rather than fast.
+// Chains of bf16 products over k for a 64 x 64 tile, by a block of 256 threads. Factors are
+// computed element by element: simple rather than fast.
 #pragma once
 
 #include "kernels/cuda/common/fragment.cuh"
@@ -7,7 +7,7 @@
 namespace lockstep {
 
 inline constexpr int kSide = 64;        // Rows and columns of a tile.
-inline constexpr int kStageDepth = 32;  // Places of k in shared memory at a time.
+inline constexpr int kStageDepth = 32;  // Elements of k in shared memory at a time.
 inline constexpr int kStagePitch = kStageDepth + 8;
 inline constexpr int kOwnColumns = 32;  // A warp owns 16 x 32 results.
 
@@ -16,8 +16,8 @@ struct Stage {
   alignas(16) bf16 b[kSide][kStagePitch];
 };
 
-// element(m, k) of a factor with `size` rows; rows past them are +0. Neighbouring threads take
-// neighbouring k, or m.
+// A factor of `size` rows, given by element(m, k); rows past them are +0. Neighbouring threads take
+// neighbouring k if along_k, else neighbouring m.
 template <bool along_k, class F>
 struct TileFactor {
   int size;
@@ -39,11 +39,11 @@ __device__ TileFactor<false, F> across_k(int size, F element) {
   return {size, element};
 }
 
-// The thread's share of a tile.
+// A thread's share of a tile.
 struct TileSum {
   float c[kOwnColumns / 8][4] = {};
 
-  // f(m, n, value) for each own element of the tile.
+  // Calls f(m, n, value) for each element of the tile that the thread owns.
   template <class F>
   __device__ __forceinline__ void each(F f) {
     const int m0 = warp_index() / 2 * 16 + lane_group();
@@ -57,14 +57,14 @@ struct TileSum {
 };
 
 // Continues the chains with a(m, k) * b(n, k), k = 0 .. depth - 1 ascending, padded with zeros to a
-// k16 group. For the whole block. When it returns, `a` and `b` have been read.
+// k16 group. Called by the whole block; when it returns, `a` and `b` have been read.
 template <class A, class B>
 __device__ __forceinline__ void extend(TileSum& sum, Stage& stage, int depth, const A& a,
                                        const B& b) {
   const AlongK<kStagePitch> a_at{stage.a};
   const AlongK<kStagePitch> b_at{stage.b};
   for (int k0 = 0; k0 < depth; k0 += kStageDepth) {
-    __syncthreads();  // The last stage has been used, and what the factors read has been written.
+    __syncthreads();  // The previous stage has been read, and the factors' operands are written.
     a.fill(stage.a, k0, depth);
     b.fill(stage.b, k0, depth);
     __syncthreads();

@@ -16,7 +16,7 @@ struct alignas(16) Bytes16 {
   T x[16 / sizeof(T)];
 };
 
-// Whether every row of a view begins at a multiple of 16 bytes; absent operands do not matter.
+// Whether every row of a view begins at a multiple of 16 bytes. True for absent operands.
 template <class T, Access kAccess>
 bool is_vectorizable(const Operand<T, kAccess>& operand) {
   return reinterpret_cast<std::uintptr_t>(operand.data) % 16 == 0 &&
@@ -27,8 +27,8 @@ bool all_vectorizable(const Operands&... operands) {
   return (is_vectorizable(operands) && ...);
 }
 
-// The first `count` of eight neighbours, +0 in the other places. `wide`: all of them exist, at a
-// multiple of 16 bytes.
+// Loads the first `count` of eight neighbours; the others are +0. `wide`: all exist, at a multiple
+// of 16 bytes.
 template <class T>
 __device__ __forceinline__ void load_vec8(float (&to)[kVec8], const T* from, std::int64_t count,
                                           bool wide) {
@@ -45,8 +45,8 @@ __device__ __forceinline__ void load_vec8(float (&to)[kVec8], const T* from, std
 #pragma unroll
   for (int k = 0; k < kVec8; ++k) to[k] = k < count ? load(from[k]) : 0.0f;
 }
-// Vec8 neighbours as they are stored: who asks for several before the first is used waits for
-// memory once.
+// Eight neighbours as they are stored. A thread that loads several before it uses the first waits
+// for memory once.
 template <class T>
 struct StoredVec8 {
   static constexpr int kPiece = 16 / sizeof(T);
@@ -73,7 +73,7 @@ __device__ __forceinline__ StoredVec8<T> stored_vec8(const T* from, std::int64_t
   }
   return eight;
 }
-// To global memory.
+// Stores the first `count` to global memory.
 template <class T>
 __device__ __forceinline__ void store_vec8(T* to, const float (&from)[kVec8], std::int64_t count,
                                            bool wide) {
@@ -97,7 +97,7 @@ __device__ __forceinline__ void store_vec8(T* to, const float (&from)[kVec8], st
   }
 }
 
-// Vec8 neighbours of a row: columns col .. col + 7, of which `count` exist.
+// Eight neighbours of a row: columns col .. col + 7, of which `count` exist.
 struct Vec8s {
   std::int64_t row;
   std::int64_t col;

@@ -1,13 +1,12 @@
-// Tiles of bf16 in shared memory and how a warp takes operands of the tensor core from them, four 8
-// x 8 blocks at a time; copies to them that nobody waits for until the data is needed; rows of
-// results on their way out.
+// Tiles of bf16 in shared memory, loads of tensor core operands from them (ldmatrix, four 8 x 8
+// blocks at a time), asynchronous copies into them, and stores of rows of results.
 #pragma once
 
 #include "kernels/cuda/common/fragment.cuh"
 
 namespace lockstep {
 
-// `kColumns` and 8 more: neighbouring rows begin 16 bytes apart in the banks of shared memory.
+// Rows are padded by 8 elements, so that neighbours begin 16 bytes apart in the banks.
 template <int kRows, int kColumns>
 struct SharedTile {
   static constexpr int kPitch = kColumns + 8;
@@ -23,8 +22,8 @@ __device__ __forceinline__ std::uint32_t place_in_shared(const void* shared) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-// Lanes 8q .. 8q + 7 name the rows of block q; lane (g, t) receives columns 2t, 2t + 1 of row g of
-// each.
+// Lanes 8q .. 8q + 7 give the rows of block q; lane (g, t) receives columns 2t, 2t + 1 of row g of
+// each block.
 __device__ __forceinline__ void take_blocks(std::uint32_t& r0, std::uint32_t& r1, std::uint32_t& r2,
                                             std::uint32_t& r3, const bf16* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -32,7 +31,7 @@ __device__ __forceinline__ void take_blocks(std::uint32_t& r0, std::uint32_t& r1
                : "r"(place_in_shared(row))
                : "memory");
 }
-// The same of the transposed blocks: rows 2t, 2t + 1 of column g.
+// The same for the transposed blocks: rows 2t, 2t + 1 of column g.
 __device__ __forceinline__ void take_blocks_across(std::uint32_t& r0, std::uint32_t& r1,
                                                    std::uint32_t& r2, std::uint32_t& r3,
                                                    const bf16* row) {
@@ -72,8 +71,8 @@ __device__ __forceinline__ void right_across(std::uint32_t (&b)[2][2], const Til
                      tile.at(k0 + q % 2 * 8 + lane_index() % 8, n0 + q / 2 * 8));
 }
 
-// Starts to copy `rows` rows from global memory; the others become +0, without being read. For the
-// whole block.
+// Starts copies of `rows` rows from global memory, by the whole block. The other rows become +0,
+// without being read.
 template <int kRows, int kColumns>
 __device__ __forceinline__ void start_copy(SharedTile<kRows, kColumns>& to, const bf16* from,
                                            std::int64_t pitch, int rows) {
@@ -89,7 +88,7 @@ __device__ __forceinline__ void start_copy(SharedTile<kRows, kColumns>& to, cons
         : "memory");
   }
 }
-// 4 bytes, or +0 without reading them.
+// Starts a copy of 4 bytes; if not `inside`, it writes +0 and reads nothing.
 __device__ __forceinline__ void start_copy_4(void* to, const void* from, bool inside) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(place_in_shared(to)), "l"(from),
                "r"(inside ? 4 : 0)
@@ -113,8 +112,8 @@ __device__ __forceinline__ std::uint32_t scaled_pair(std::uint32_t pair, float s
   return stored_pair(mul(low_of(pair), scale), mul(high_of(pair), scale));
 }
 
-// Sixteen rows of 64 results of a warp: value(x, e) is element e of the lane in columns 8x .. 8x
-// + 7. They leave as whole rows; the first `rows` exist.
+// Sixteen rows of 64 results of a warp, stored as whole rows, of which the first `rows` exist.
+// value(x, e) is element e of the lane in columns 8x .. 8x + 7.
 using WarpRows = SharedTile<16, 64>;
 template <class F>
 __device__ __forceinline__ void store_rows(WarpRows& stage, bf16* to, std::int64_t pitch, int rows,

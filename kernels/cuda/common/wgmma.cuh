@@ -1,7 +1,7 @@
-// Products of a whole warpgroup on the tensor core: a k16 group of FDA16 for 64 x N results, one
-// group after the other into the same accumulators. Factors lie in shared memory as panels of 64
-// columns: rows of 128 bytes, whose eight chunks of 16 bytes are permuted by the row's number (the
-// hardware's 128-byte swizzle); a panel begins at a multiple of 1,024 bytes.
+// Products of a whole warpgroup on the tensor core: one k16 group of FDA16 after the other into the
+// same 64 x N accumulators. Factors lie in shared memory as panels of 64 columns. A panel begins at
+// a multiple of 1,024 bytes; its rows have 128 bytes, whose eight chunks of 16 bytes are permuted
+// by the row's number (the hardware's 128-byte swizzle).
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@ namespace lockstep {
 inline constexpr std::uint32_t kPanelRow = 128;                  // Bytes.
 inline constexpr std::uint32_t kEightPanelRows = 8 * kPanelRow;  // The swizzle's period.
 
-// Where a row's chunk lies in its panel.
+// The offset of a row's chunk in its panel.
 __device__ __forceinline__ std::uint32_t panel_place(std::uint32_t row, std::uint32_t chunk) {
   return row * kPanelRow + ((chunk ^ (row & 7)) << 4);
 }
 
-// A factor in shared memory for the hardware. Whose rows run along k: LBO is not used, SBO leads to
-// the next 8 rows. A step of 16 along k is 32 bytes.
+// The matrix descriptor of a factor whose rows run along k. LBO is not used, SBO leads to the next
+// 8 rows. A step of 16 along k is 32 bytes.
 __device__ __forceinline__ std::uint64_t panel_factor(std::uint32_t address, std::uint32_t lbo) {
   return static_cast<std::uint64_t>((address & 0x3ffff) >> 4) |
          static_cast<std::uint64_t>(lbo >> 4) << 16 |
@@ -26,13 +26,13 @@ __device__ __forceinline__ std::uint64_t panel_factor(std::uint32_t address, std
 __device__ __forceinline__ std::uint64_t factor_along_k(std::uint32_t address) {
   return panel_factor(address, 16);
 }
-// Whose rows run across k: LBO leads to the next panel of columns, SBO to the next 8 rows. A step
-// of 16 along k is 16 rows.
+// The descriptor of a factor whose rows run across k. LBO leads to the next panel of columns, SBO
+// to the next 8 rows. A step of 16 along k is 16 rows.
 __device__ __forceinline__ std::uint64_t factor_across_k(std::uint32_t address,
                                                          std::uint32_t panel) {
   return panel_factor(address, panel);
 }
-// The factor `bytes` further on.
+// The descriptor advanced by `bytes`.
 __device__ __forceinline__ std::uint64_t factor_at(std::uint64_t factor, std::uint32_t bytes) {
   return factor + (bytes >> 4);
 }
@@ -49,7 +49,7 @@ template <int kOpen>
 __device__ __forceinline__ void warpgroup_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kOpen) : "memory");
 }
-// Values that products write are read after this place.
+// Keeps the compiler from reading before this point what products write.
 template <int kTiles>
 __device__ __forceinline__ void warpgroup_fence_operand(float (&d)[kTiles][4]) {
 #pragma unroll

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// The alignment that the tensor memory accelerator needs of every row; a buffer of ours gives more.
+// The alignment of every row that the tensor memory accelerator needs; our buffers exceed it.
 constexpr std::uint32_t kAlignment = 16;
 
 template <class Function>
@@ -25,7 +25,7 @@ std::unique_ptr<CublasLt> CublasLt::open() {
   void* file = nullptr;
   for (const std::string& path : {name, "/usr/local/cuda/lib64/" + name}) {
     if (file == nullptr)
-      file = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);  // Never closed: it has threads.
+      file = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);  // Never closed, because it has threads.
   }
   std::unique_ptr<CublasLt> lt(new CublasLt);
   const bool all = file != nullptr && find(file, "cublasLtCreate", lt->create) &&
@@ -98,7 +98,7 @@ std::vector<cublasLtMatmulAlgo_t> LibraryProduct::algorithms(bool one_chain,
   const cublasStatus_t status = library_.heuristic(library_.handle, desc_, first_, second_, result_,
                                                    result_, preference, most, found.data(), &count);
   static_cast<void>(library_.preference_destroy(preference));
-  std::vector<cublasLtMatmulAlgo_t> list;  // The library may know none.
+  std::vector<cublasLtMatmulAlgo_t> list;  // May stay empty: the library may know none.
   for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < count; ++i) {
     const cublasLtMatmulHeuristicResult_t& one = found[static_cast<std::size_t>(i)];
     if (one.state == CUBLAS_STATUS_SUCCESS) list.push_back(one.algo);

@@ -1,4 +1,4 @@
-// cuBLASLt, opened at run time: a machine without it runs our own kernels.
+// cuBLASLt, opened at run time. A machine without it runs our own kernels.
 #pragma once
 
 #if __has_include(<cublasLt.h>)
@@ -20,15 +20,15 @@ struct CUstream_st;
 
 namespace lockstep {
 
-// A request that the library refused; what() is its name of the status.
+// Thrown where the library refuses a request; what() is its name of the status.
 struct LibraryRefusal : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The functions that are used, and a handle. Throws LibraryRefusal.
+// A handle, and the functions of the library that are used. They throw LibraryRefusal.
 class CublasLt {
  public:
-  // Null where the library, in the version of the header, is not found or does not start.
+  // Returns null if the library of the header's version is not found or does not start.
   static std::unique_ptr<CublasLt> open();
   ~CublasLt();
   CublasLt(const CublasLt&) = delete;
@@ -54,8 +54,8 @@ class CublasLt {
   CublasLt() = default;
 };
 
-// A product described to the library. Ours is row-major and the library's column-major, so it
-// computes the transpose of c: the factors change places.
+// A product described to the library. Ours is row-major and the library's column-major, so that it
+// computes the transpose of c with its factors exchanged.
 class LibraryProduct {
  public:
   LibraryProduct(const CublasLt& library, const Product& product);
@@ -63,8 +63,8 @@ class LibraryProduct {
   LibraryProduct(const LibraryProduct&) = delete;
   LibraryProduct& operator=(const LibraryProduct&) = delete;
 
-  // The library's best guess first. `one_chain`: only those that never split k over blocks and add
-  // the parts.
+  // Returns algorithms, the library's best guess first. `one_chain` excludes those that split k
+  // over blocks and add the parts.
   std::vector<cublasLtMatmulAlgo_t> algorithms(bool one_chain, std::size_t workspace_bytes,
                                                int most) const;
   void run(CUstream_st* stream, const cublasLtMatmulAlgo_t& algorithm,

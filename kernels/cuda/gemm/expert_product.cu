@@ -6,11 +6,11 @@ namespace {
 
 // A tile of 64 buffer rows of one expert.
 struct RowTile {
-  int expert = -1;  // None: the grid has a block too many.
+  int expert = -1;  // -1: the block has no tile, since the grid is an upper bound.
   std::int64_t first = 0;
   int rows = 0;
 };
-// The nth tile of rows when every expert has as many as its rows need. The grid knows a bound only.
+// The nth tile when every expert has as many tiles as its rows need. The grid is an upper bound.
 __device__ RowTile row_tile(const In<std::int32_t>& start, const In<std::int32_t>& rows,
                             std::int64_t nth) {
   for (int e = 0; e < static_cast<int>(start.cols); ++e) {
@@ -27,7 +27,7 @@ unsigned most_row_tiles(std::int64_t buffer_rows, std::int64_t experts) {
   return blocks_for(buffer_rows, kSide) + static_cast<unsigned>(experts);
 }
 
-// 64 x 64 chains by a block, in either numerics, from factors given element by element. A thread of
+// 64 x 64 chains of a block, in either numerics, from factors given element by element. A thread of
 // the fp32 form owns 4 x 4 of them.
 template <class T>
 struct Chains;
@@ -68,7 +68,7 @@ struct Chains<float> {
     const int m_own = static_cast<int>(threadIdx.x) / 16 * kOwn,
               n_own = static_cast<int>(threadIdx.x) % 16 * kOwn;
     for (int k0 = 0; k0 < depth; k0 += kDepth) {
-      __syncthreads();  // The last places have been used.
+      __syncthreads();  // The previous elements of k have been used.
       fill(stage.a, a, k0, depth);
       fill(stage.b, b, k0, depth);
       __syncthreads();
@@ -94,12 +94,12 @@ struct Chains<float> {
   }
 };
 
-// Columns of the result that the block's tile covers.
+// The columns of the result that the block's tile covers.
 __device__ int own_columns(std::int64_t n0, std::int64_t columns) {
   return static_cast<int>(smaller(kSide, columns - n0));
 }
 
-// The tile's results, where they are inside.
+// Stores those results of the tile that exist.
 template <class T, class Result>
 __device__ void store(Chains<T>& chains, const Out<Result>& out, std::int64_t m0, int rows,
                       std::int64_t n0, int columns) {
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kThreads) expert_input_gradient(ExpertInputGra
   store(chains, op.dx, tile.first, tile.rows, n0, columns);
 }
 
-// Places of k are the expert's rows, from its first.
+// k counts the expert's rows from its first.
 template <class T>
 __global__ void __launch_bounds__(kThreads) expert_weight_gradient(ExpertWeightGradient<T> op) {
   pdl_begin();

@@ -7,8 +7,8 @@
 namespace lockstep {
 namespace {
 
-inline constexpr int kTile = 64;   // Rows and columns of the product in a block.
-inline constexpr int kDepth = 16;  // Places of the reduction in shared memory at a time.
+inline constexpr int kTile = 64;   // Rows and columns of a block's tile.
+inline constexpr int kDepth = 16;  // Elements of k in shared memory at a time.
 inline constexpr int kOwn = 4;     // A thread owns 4 x 4 elements of the product.
 inline constexpr int kPadded = kTile + 4;
 
@@ -20,7 +20,7 @@ __device__ void fetch(float (&tile)[kDepth][kPadded], const LinearFactor<T, alon
     const int k = along_k ? e % kDepth : e / kTile;
     const int m = along_k ? e / kDepth : e % kTile;
     const bool inside =
-        m0 + m < from.size && k0 + k < from.depth;  // Both factors of a place past the end are +0.
+        m0 + m < from.size && k0 + k < from.depth;  // Past the end both factors are +0.
     tile[k][m] = inside ? load(*from.at(m0 + m, k0 + k)) : 0.0f;
   }
 }

@@ -1,5 +1,5 @@
-// bf16 products for the linear layers: 128 x 128 results a block, k16 steps ascending into one
-// accumulator each.
+// bf16 products for linear layers: 128 x 128 results per block, each with one accumulator over
+// ascending k16 steps.
 #pragma once
 
 #include "kernels/cuda/common/fragment.cuh"
@@ -19,7 +19,7 @@ struct LinearFactor {
   }
 };
 
-// Where c[m, n] goes.
+// The destination of c[m, n].
 template <class T>
 struct LinearResult {
   T* data;
@@ -32,13 +32,13 @@ struct LinearResult {
   }
 };
 
-inline constexpr int kWideTile = 128;  // Rows and columns of the product in a block.
-inline constexpr int kWideDepth = 32;  // Places of k in shared memory at a time.
+inline constexpr int kWideTile = 128;  // Rows and columns of a block's tile.
+inline constexpr int kWideDepth = 32;  // Elements of k in shared memory at a time.
 inline constexpr int kWarpRows = 32;   // A warp owns 32 x 64 results.
 inline constexpr int kWarpColumns = 64;
 
-// The part of a factor that is in shared memory, in the order of its rows in global memory: 32
-// places of k for 128 of m.
+// A factor's part in shared memory, in the order of its rows in global memory: 32 elements of k for
+// 128 of m.
 template <bool along_k>
 struct WideTile {
   static constexpr int kLines = along_k ? kWideTile : kWideDepth;
@@ -49,7 +49,7 @@ struct WideTile {
 
   alignas(16) bf16 places[kLines][kPitch];
 
-  // The values that a thread carries from global to shared memory.
+  // The values that a thread moves from global to shared memory.
   struct Load {
     Vec8 own[kOwnVec8];
   };
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads)
   auto a_next = ATile::load(a, m0, 0, a_aligned);
   auto b_next = BTile::load(b, n0, 0, b_aligned);
   for (std::int64_t k0 = 0; k0 < a.depth; k0 += kWideDepth) {
-    __syncthreads();  // The last places have been used.
+    __syncthreads();  // The previous elements of k have been used.
     a_tile.store(a_next);
     b_tile.store(b_next);
     __syncthreads();
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kThreads)
       b_next = BTile::load(b, n0, k0 + kWideDepth, b_aligned);
     }
 #pragma unroll
-    for (int k = 0; k < kWideDepth; k += kStep) {  // A step past the end has zeros only.
+    for (int k = 0; k < kWideDepth; k += kStep) {  // A step past the end is all zeros.
       std::uint32_t a_step[kWarpRows / 16][4];
 #pragma unroll
       for (int i = 0; i < kWarpRows / 16; ++i) take_a(a_step[i], a_at, m_own + 16 * i, k);

@@ -1,4 +1,4 @@
-// The three products of a linear layer as a library's products.
+// The three products of a linear layer in the form in which a library takes products.
 #pragma once
 
 #include "kernels/cuda/gemm/product.h"
@@ -8,7 +8,7 @@ namespace lockstep {
 
 class ProductPlans;
 
-// Which ops a library could do: the bf16 ones.
+// Whether a library could run the op: true for bf16.
 template <class Op>
 inline constexpr bool has_plan = false;
 template <>
@@ -22,15 +22,15 @@ void plan(ProductPlans& plans, const LinearForward<bf16>& op);
 void plan(ProductPlans& plans, const LinearInputGradient<bf16>& op);
 void plan(ProductPlans& plans, const LinearWeightGradient<bf16>& op);
 
-// By the library's fastest algorithm, whatever its bits; false if there is none.
+// Run the product by the library's fastest algorithm, whatever its bits. False if there is none.
 bool run_fastest(CUstream_st* stream, const LinearForward<bf16>& op);
 bool run_fastest(CUstream_st* stream, const LinearInputGradient<bf16>& op);
 bool run_fastest(CUstream_st* stream, const LinearWeightGradient<bf16>& op);
 
-// One of the three by our own kernel.
+// Runs one of the three products by our own kernel.
 void run_own_product(CudaQueue queue, const Product& product, const ProductMemory& memory);
 
-// False if there is no plan, or no workspace, for this op: our own kernel does it.
+// Return false if this op has no plan or no workspace; then our own kernel must run it.
 bool run_planned(CudaQueue queue, const LinearForward<bf16>& op);
 bool run_planned(CudaQueue queue, const LinearInputGradient<bf16>& op);
 bool run_planned(CudaQueue queue, const LinearWeightGradient<bf16>& op);

@@ -1,4 +1,4 @@
-// A bf16 product as a library of products sees it. CUDA headers stay out.
+// A bf16 product in the form in which a library takes it. CUDA headers stay out.
 #pragma once
 
 #include <compare>
@@ -7,14 +7,14 @@
 
 namespace lockstep {
 
-// c[i, j] = st(chain over k of a(i, k), b(j, k)); or, in fp32, acc[i, j] = add(acc[i, j], that
-// chain). `along`: k runs along the rows of the factor as it lies in memory, else across them.
+// c[i, j] = st(chain over k of a(i, k), b(j, k)); in fp32, acc[i, j] = add(acc[i, j], that chain).
+// `a_along`, `b_along`: k runs along the rows of the factor in memory, else across them.
 struct Product {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t a_pitch = 0, b_pitch = 0, c_pitch = 0;
   bool a_along = true, b_along = true;
-  bool fp32 = false;         // Type of c: fp32, or bf16.
-  bool accumulates = false;  // Only with fp32.
+  bool fp32 = false;         // Whether c is fp32 rather than bf16.
+  bool accumulates = false;  // Needs fp32.
   friend auto operator<=>(const Product&, const Product&) = default;
 };
 

@@ -41,7 +41,7 @@ namespace {
 
 constexpr int kMostAlgorithms = 16;
 constexpr double kTimedFlop =
-    1e9;  // Below this the library's first guess is taken: a difference would not show.
+    1e9;  // Below this the library's first guess is taken: timing would not tell a difference.
 constexpr int kRounds = 4, kTimedRuns = 3;
 constexpr std::size_t kAnyWorkspace = std::size_t{64} << 20;
 
@@ -64,7 +64,7 @@ class TrialStream {
   cudaStream_t stream_ = nullptr;
 };
 
-// Beside the model there is no room for a trial.
+// Thrown where the model leaves no memory for a trial.
 struct NoRoom : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -92,7 +92,7 @@ std::size_t bytes_of(std::int64_t rows, std::int64_t pitch, std::size_t size) {
   return static_cast<std::size_t>(rows * pitch) * size;
 }
 
-// Where trials run. Their memory is one allocation, and kept for the next trial while it is small.
+// The stream and memory of trials. The memory is one allocation, kept between trials if small.
 class TrialRoom {
  public:
   const TrialStream& stream() const { return stream_; }
@@ -104,7 +104,7 @@ class TrialRoom {
     keep();
     return kept_->data();
   }
-  // From now on what is small is there without an allocation.
+  // Allocates the part that is kept, which later small requests use.
   void keep() {
     static_assert(kAnyWorkspace <= kKept);
     if (!kept_) kept_.emplace(kKept);
@@ -117,7 +117,7 @@ class TrialRoom {
   std::optional<TrialMemory> kept_, large_;
 };
 
-// A random product, in memory beside all others.
+// A random product, in one allocation with its results.
 class Trial {
  public:
   Trial(const CublasLt& library, const Product& product, std::size_t workspace_bytes,
@@ -148,13 +148,14 @@ class Trial {
     run_own_product(CudaQueue{stream_.get()}, product_, {parts[0], parts[1], own_, nullptr, 0});
   }
   ~Trial() {
-    static_cast<void>(cudaStreamSynchronize(stream_.get()));  // The next trial takes the memory.
+    static_cast<void>(cudaStreamSynchronize(stream_.get()));  // The next trial reuses the memory.
     room_.leave();
   }
   Trial(const Trial&) = delete;
   Trial& operator=(const Trial&) = delete;
 
-  // Our own kernel has the model's bits in 64 places: it stands for the model in all others.
+  // Whether our own kernel has the model's bits in 64 elements. Then it stands for the model in
+  // all.
   bool own_is_the_model() const {
     gather_trial(stream_.get(), product_, own_, gathered_);
     std::array<float, trial::kPlaces> got;
@@ -168,7 +169,7 @@ class Trial {
     return true;
   }
 
-  // In every element.
+  // Whether the algorithm has our own kernel's bits in every element.
   bool equals_own(const cublasLtMatmulAlgo_t& algorithm) const {
     write_trial_result(stream_.get(), product_, memory_.c);
     cuda_check(cudaMemsetAsync(memory_.workspace, 0x5a, memory_.workspace_bytes, stream_.get()));
@@ -213,7 +214,7 @@ class Trial {
   unsigned long long* differences_;
 };
 
-// Whether the library can take rows of this pitch.
+// Whether the pitches are multiples of what the library needs.
 bool is_aligned(const Product& p) {
   const std::int64_t result = p.fp32 ? 4 : 8;
   if (p.a_pitch < (p.a_along ? p.k : p.m) || p.b_pitch < (p.b_along ? p.k : p.n) || p.c_pitch < p.n)
@@ -225,8 +226,8 @@ bool is_aligned(const ProductMemory& memory) {
   return (at(memory.a) | at(memory.b) | at(memory.c) | at(memory.workspace)) % 16 == 0;
 }
 
-// The first of the fastest. In turns: the clock of a GPU that gets warm falls, and would favour who
-// came first.
+// Returns the first of the fastest. Algorithms are timed in turns, because the clock of a GPU falls
+// as it warms up, which would favour those timed first.
 std::size_t fastest(const Trial& trial, const std::vector<cublasLtMatmulAlgo_t>& algorithms) {
   std::vector<double> times(algorithms.size(), 0);
   for (int round = 0; round < kRounds; ++round) {
@@ -236,7 +237,7 @@ std::size_t fastest(const Trial& trial, const std::vector<cublasLtMatmulAlgo_t>&
   return static_cast<std::size_t>(std::min_element(times.begin(), times.end()) - times.begin());
 }
 
-// The admitted algorithm; among several the fastest, which cannot change a bit.
+// Returns the admitted algorithm; among several the fastest, which has the same bits.
 std::optional<cublasLtMatmulAlgo_t> admitted_algorithm(const CublasLt& library,
                                                        const Product& product,
                                                        std::size_t workspace_bytes,
@@ -251,7 +252,7 @@ std::optional<cublasLtMatmulAlgo_t> admitted_algorithm(const CublasLt& library,
        trial.described().algorithms(!any_order, workspace_bytes, kMostAlgorithms)) {
     try {
       if (trial.equals_own(algorithm) == any_order) continue;
-    } catch (const LibraryRefusal&) {  // It guessed wrong: the next one.
+    } catch (const LibraryRefusal&) {  // The library's guess was wrong.
       continue;
     }
     admitted.push_back(algorithm);
@@ -267,9 +268,9 @@ struct LibraryPlan {
   std::size_t workspace_bytes;
 };
 
-// The plans that this process has found on one GPU: trials of a product cost milliseconds, and
-// their result does not depend on who asks. Never destroyed: when the process ends, the driver may
-// be gone before it.
+// The plans that this process has found on one GPU. Trials of a product cost milliseconds, and
+// their result does not depend on the caller. Never destroyed, because the driver may end before
+// it.
 class PlanStore {
  public:
   static PlanStore& here() {
@@ -284,7 +285,7 @@ class PlanStore {
   }
   TrialRoom& room() { return room_ ? *room_ : room_.emplace(); }
 
-  // Null: our own kernel.
+  // Returns null if our own kernel is to run the product.
   const LibraryPlan* plan(const Product& product, std::size_t workspace_bytes) {
     const bool any_order = faulty("product-of-any-order", false, true);
     const Key key{product, workspace_bytes, any_order};
@@ -292,11 +293,11 @@ class PlanStore {
     if (known != plans_.end()) return known->second.get();
     try {
       return plans_.emplace(key, made(product, workspace_bytes)).first->second.get();
-    } catch (const NoRoom&) {  // Our own kernel needs none; a later device may have some.
+    } catch (const NoRoom&) {  // A later device may have memory for a trial.
       return nullptr;
     }
   }
-  // The fastest of all algorithms, with any workspace; null if there is none.
+  // Returns the fastest of all algorithms with any workspace, or null if there is none.
   const LibraryPlan* fastest_plan(const Product& product) {
     const auto known = fastest_.find(product);
     if (known != fastest_.end()) return known->second.get();
@@ -317,7 +318,7 @@ class PlanStore {
     const Trial trial(*library, product, kAnyWorkspace, room());
     const auto algorithms = trial.described().algorithms(false, kAnyWorkspace, kMostAlgorithms);
     if (algorithms.empty()) return nullptr;
-    room().keep();  // Its runs take their workspace there.
+    room().keep();  // Runs take their workspace there.
     return std::unique_ptr<LibraryPlan>(new LibraryPlan{
         {*library, product}, algorithms[fastest(trial, algorithms)], kAnyWorkspace});
   }
@@ -344,7 +345,7 @@ class PlanStore {
 }  // namespace
 
 struct ProductPlans::Impl {
-  std::map<Product, const LibraryPlan*> plans;  // Null: our own kernel.
+  std::map<Product, const LibraryPlan*> plans;  // Null means our own kernel.
   std::int64_t passed_on = 0;
 };
 

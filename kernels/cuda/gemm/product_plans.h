@@ -1,5 +1,5 @@
-// Which algorithm computes a bf16 product on this GPU. Chosen at plan time, the same object in
-// eager runs and captures.
+// The algorithm of each bf16 product on this GPU. It is chosen at plan time, and eager runs and
+// captures use the same object.
 #pragma once
 
 #include <memory>
@@ -11,28 +11,28 @@ struct CUstream_st;
 
 namespace lockstep {
 
-// An algorithm of cuBLASLt is admitted for a product after it gave, in every element of a random
-// product, the bits of our own kernel, which itself had the model's in 64 of them (arithmetic.md
-// 3). What has no admitted algorithm, or was never planned, is for our own kernel. What was found
-// out is kept by the process: the same product asks a GPU once.
+// An algorithm of cuBLASLt is admitted for a product if it gives the bits of our own kernel in
+// every element of a random product, in which our kernel has the model's bits in 64 elements
+// (arithmetic.md 3). Our own kernel runs products that have no admitted algorithm or were never
+// planned. The process keeps the results, so that a product is tried once per GPU.
 class ProductPlans {
  public:
-  ProductPlans();  // Opens nothing: the library is opened when a product is planned.
+  ProductPlans();  // Opens nothing: plan() opens the library.
   ~ProductPlans();
 
-  // Allocates memory and waits for the GPU: not during a capture. A second call for an equal
-  // product does nothing.
+  // Allocates memory and waits for the GPU, so must not be called during a capture. A second call
+  // for an equal product does nothing.
   void plan(const Product& product, std::size_t workspace_bytes);
-  // False if the library does not do this product at these addresses. Throws std::runtime_error
-  // where it fails.
+  // Returns false if the library has no plan for this product at these addresses. Throws
+  // std::runtime_error if it fails.
   bool run(CUstream_st* stream, const Product& product, const ProductMemory& memory) const;
 
-  int admitted() const;            // Products planned with an algorithm of the library.
+  int admitted() const;            // Products planned for the library.
   int refused() const;             // Products planned for our own kernel.
-  std::int64_t passed_on() const;  // Calls of run() that gave false.
+  std::int64_t passed_on() const;  // Calls of run() that returned false.
 
-  // By the library's fastest algorithm, whatever its order of the sum, in a workspace of its own;
-  // false if there is none. The first call chooses as plan() does, and is not for a capture either.
+  // Runs the library's fastest algorithm, whatever its order of the sum, in a workspace of its own.
+  // False if there is none. The first call chooses as plan() does, so must not be in a capture.
   static bool run_fastest(CUstream_st* stream, const Product& product, const ProductMemory& memory);
 
  private:

@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// One warp a tile.
+// One warp per tile.
 __global__ void tensor_core_dots(TensorCoreDots op, std::uint32_t last_product) {
   pdl_begin();
   const std::int64_t tile = warp_item();

@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// The taps of row t that lie in its document: row t - width + 1 + u for u >= first_tap.
+// The first tap of row t that lies in its document: u >= first_tap reads row t - width + 1 + u.
 template <class Op>
 __device__ std::int64_t first_tap(const Op& op, std::int64_t t) {
   const std::int64_t before = op.weight.cols - 1 - at(op.row_position, 0, t);
@@ -63,7 +63,7 @@ __global__ void conv_backward_input(ConvBackward<T> op) {
   at(op.dx, e.row, e.col) = st<T>(add(a, 0.0f));
 }
 
-// blockIdx.y: tap u of the weight, or the bias after the last tap.
+// blockIdx.y is the tap u of the weight, or the bias after the last tap.
 template <class T>
 __global__ void conv_backward_parameters(ConvBackward<T> op) {
   pdl_begin();

@@ -1,6 +1,6 @@
 // bf16 convolution of width 4 that reads every element about once. Rows are taken four at a time;
-// where these all have four taps in their document, nothing is asked of a row. Backward: sums are
-// those of 32 physical rows, as in CS, and a walk looks three rows ahead.
+// if all four have four taps in their document, no row is tested. Backward: sums cover 32 physical
+// rows, as in CS, and a walk reads three rows ahead.
 #pragma once
 
 #include "kernels/cuda/common/gate.cuh"
@@ -9,9 +9,9 @@
 
 namespace lockstep {
 
-// Stores row k of four exactly if what is near is not sure. The code is there once for all four,
-// chosen by k at run time: it is rarely needed, and in small packs the code itself is what is
-// waited for.
+// Computes row k of four exactly if its approximation is not sure. The code exists once for all
+// four rows, and k is chosen at run time: it rarely runs, and in small packs instruction fetch
+// dominates.
 __device__ __forceinline__ void make_sure(int k, const float (&sums)[kTaps][kLanes],
                                           Vec4 (&y)[kTaps]) {
   float row[kLanes] = {};
@@ -28,11 +28,11 @@ __device__ __forceinline__ void make_sure(int k, const float (&sums)[kTaps][kLan
   for (int i = 0; i < kTaps; ++i) y[i] = i == k ? exact : y[i];
 }
 
-// Warps do not wait for each other: each keeps the reach of its rows itself, one a lane.
+// Warps do not wait for each other: each keeps the reach of its own rows, one per lane.
 static __global__ void __launch_bounds__(kConvThreads, 5) conv_forward_bf16(ConvForward<bf16> op) {
   pdl_begin();
   constexpr int kRows = kWalk,
-                kTurn = kWalk / 2;  // One half is on its way while the other is used.
+                kTurn = kWalk / 2;  // One half is loaded while the other is used.
   __shared__ ConvRing<kRows> rings[kConvWarps];
   const ConvWalk walk(op.x);
   if (walk.c0 >= op.x.cols) return;
@@ -54,7 +54,7 @@ static __global__ void __launch_bounds__(kConvThreads, 5) conv_forward_bf16(Conv
   const int pitch = static_cast<int>(op.y.pitch);
   const int stored = walk.mine ? walk.inside : 0;
   const std::uint32_t own = kept_address(&ring.rows[0][lane_index()]);
-  // Sums of four rows before their last add; rows of no document have +0, and so is their y.
+  // Sums of four rows before their last add. Rows of no document have +0, and so has their y.
   float sums[kTaps][kLanes];
   const auto sum_rows = [&]<bool kPlain>(int t) {
     const std::uint32_t place = own + static_cast<std::uint32_t>(t) % kRows * kRingRow;
@@ -98,14 +98,13 @@ static __global__ void __launch_bounds__(kConvThreads, 5) conv_forward_bf16(Conv
   }
 }
 
-// Partial sums of a row block: those of the four taps, then that of the bias. They lie in the
-// scratch for dpre.
+// The partial sums of a row block: the four taps, then the bias. They lie in the scratch for dpre.
 __device__ __forceinline__ float* conv_partial(const ConvBackward<bf16>& op, int block, int which,
                                                int c) {
   return row_at(op.dpre, block * (kTaps + 1) + which, c);
 }
 
-// The values that a thread carries from row to row for one of its channels; row i in place i % 4.
+// The values of one channel that a thread carries from row to row; row i is at index i % 4.
 struct ConvChannel {
   float x[kTaps];
   float dpre[kTaps];
@@ -113,9 +112,9 @@ struct ConvChannel {
   float dbias;
 };
 
-// Row t + k of the walk: its dpre, its part of the sums if they are the walk's, and dx of the third
-// row before it, which has then seen all rows that it gave to: row r gives to row r - q if r's
-// reach is at least q.
+// Processes row t + k of the walk: its dpre, its terms of the sums if kSums, and dx of the row
+// three before, to which all rows have then contributed. Row r contributes to row r - q if the
+// reach of r is at least q.
 template <bool kPlain, bool kSums>
 __device__ __forceinline__ Vec4 conv_backward_row(const ConvChannels& channels,
                                                   ConvChannel (&own)[kLanes],
@@ -127,7 +126,7 @@ __device__ __forceinline__ Vec4 conv_backward_row(const ConvChannels& channels,
   for (int e = 0; e < kLanes; ++e) {
     ConvChannel& channel = own[e];
     channel.x[k] = x[e];
-    // dsilu does not tell -0 from +0, so the chain's last add is left out.
+    // dsilu treats -0 and +0 alike, so the chain's last add is left out.
     const float slope = gated_slope(tap_chain<kPlain>(channels, e, channel.x, k, r));
     const float dpre = r >= 0 ? mul(dy[e], slope) : 0.0f;
     channel.dpre[k] = dpre;
@@ -158,7 +157,7 @@ static __global__ void __launch_bounds__(kConvThreads, 4)
     conv_backward_bf16(ConvBackward<bf16> op) {
   pdl_begin();
   constexpr int kTurn = kTaps,
-                kRows = 2 * kTurn;  // A turn is on its way while the last one is used.
+                kRows = 2 * kTurn;  // One turn is loaded while the last one is used.
   __shared__ ConvReach reach;
   __shared__ ConvRing<kRows> rings[kConvWarps][2];
   const ConvWalk walk(op.x);
@@ -181,10 +180,10 @@ static __global__ void __launch_bounds__(kConvThreads, 4)
   bf16* dx_row = row_at(op.dx, walk.first - kAhead, walk.c);
   const int pitch = static_cast<int>(op.dx.pitch);
   const std::uint32_t own_x = kept_address(&ring[0].rows[0][lane_index()]);
-  // Four rows of the walk, or the three behind it.
+  // Four rows of the walk, or the three after it.
   const auto some_rows = [&]<bool kPlain, bool kSums>(int t) {
     const std::uint32_t place = own_x + static_cast<std::uint32_t>(t) % kRows * kRingRow;
-    const bool begun = walk.mine && t > 0;  // Rows before the walk are another one's.
+    const bool begun = walk.mine && t > 0;  // The rows before are written by another walk.
 #pragma unroll
     for (int k = 0; k < (kSums ? kTaps : kAhead); ++k) {
       const std::uint32_t at_x = place + static_cast<std::uint32_t>(k) * kRingRow;
@@ -216,8 +215,8 @@ static __global__ void __launch_bounds__(kConvThreads, 4)
                         : some_rows.template operator()<false, false>(kWalk);
 }
 
-// The last step of CS, for 32 channels by a warp: s = add(s, p_b) over the row blocks, with the
-// next ones on their way. Grid: (32 channels, tap or bias).
+// The last step of CS for 32 channels per warp: s = add(s, p_b) over the row blocks, with the next
+// ones prefetched. Grid: (32 channels, tap or bias).
 static __global__ void __launch_bounds__(kWarp) conv_fold_partials(ConvBackward<bf16> op) {
   pdl_begin();
   constexpr int kFetch = 64;
@@ -249,8 +248,7 @@ static __global__ void __launch_bounds__(kWarp) conv_fold_partials(ConvBackward<
   (which == kTaps ? at(op.dbias, 0, c) : at(op.dweight, c, which)) = add(s, 0.0f);
 }
 
-// Other widths and odd places take the plain kernels, and so do packs too short for the partial
-// sums.
+// Other widths and alignments take the plain kernels, as do packs too short for the partial sums.
 inline bool runs_in_vec4(const ConvForward<bf16>& op) {
   return op.weight.cols == kTaps && op.x.cols % kVec8 == 0 &&
          all_vectorizable(op.x, op.y, op.weight, op.bias);

@@ -1,6 +1,6 @@
-// Code that the bf16 convolutions of width 4 share: a warp walks down 128 neighbouring channels,
-// four a lane, for some blocks of 32 rows, with the last rows in registers and the next ones on
-// their way through shared memory.
+// Code that the bf16 convolutions of width 4 share. A warp walks down 128 neighbouring channels,
+// four per lane, for some blocks of 32 rows. The last rows are in registers, and the next ones are
+// being copied to shared memory.
 #pragma once
 
 #include "kernels/cuda/common/barrier.cuh"
@@ -10,7 +10,7 @@ namespace lockstep {
 
 inline constexpr int kTaps = 4;
 inline constexpr int kAhead = kTaps - 1;
-inline constexpr int kLanes = 4;  // Channels of a thread.
+inline constexpr int kLanes = 4;  // Channels per thread.
 inline constexpr int kConvThreads = 128;
 inline constexpr int kConvWarps = kConvThreads / kWarp;
 inline constexpr int kWalk = static_cast<int>(kRowBlock);
@@ -32,13 +32,13 @@ struct ConvChannels {
   }
 };
 
-// Where a warp walks. Grid: (512 channels, 32 rows).
+// The place of a warp's walk. Grid: (512 channels, 32 rows).
 struct ConvWalk {
   int first;   // Row.
   int inside;  // Rows of the microbatch from `first` on.
   int c0;      // The warp's first channel.
-  int c;       // The lane's, or some channel of the operand if the lane has none.
-  bool mine;   // Whether it has.
+  int c;       // The lane's first channel; any valid one if the lane has none.
+  bool mine;   // Whether the lane has channels.
 
   __device__ __forceinline__ explicit ConvWalk(const In<bf16>& x) {
     first = static_cast<int>(blockIdx.y) * kWalk;
@@ -53,8 +53,8 @@ inline dim3 walk_grid(const In<bf16>& x) {
   return dim3(blocks_for(x.cols, kLanes * kConvThreads), blocks_for(x.rows, kWalk));
 }
 
-// How many rows before row k of a walk lie in its document, at most three; -1 for rows of no
-// document, and behind the microbatch. Both words are asked for at once, whatever the row is.
+// Returns how many rows before row k of a walk lie in its document, at most three; -1 for rows of
+// no document and past the microbatch. Both words are loaded at once, whichever row it is.
 template <class Op>
 __device__ __forceinline__ int reach_of(const Op& op, const ConvWalk& walk, int k) {
   const bool inside = k < walk.inside;
@@ -64,11 +64,11 @@ __device__ __forceinline__ int reach_of(const Op& op, const ConvWalk& walk, int 
   const int before = position < kAhead ? position : kAhead;
   return inside && document >= 0 ? before : -1;
 }
-// That of a walk's rows and four more, for a block.
+// The reach of a walk's rows and four more, for a block.
 struct ConvReach {
   alignas(4) signed char rows[kWalk + kTaps];
 
-  // By the whole block.
+  // Called by the whole block.
   template <class Op>
   __device__ __forceinline__ void find(const Op& op, const ConvWalk& walk) {
     const int k = static_cast<int>(threadIdx.x);
@@ -81,15 +81,15 @@ struct ConvReach {
   }
 };
 
-// A warp's channels of some rows: row t of the walk lies in place t % kRows.
+// A warp's channels of some rows. Row t of the walk is at index t % kRows.
 template <int kRows>
 struct alignas(16) ConvRing {
   Vec4 rows[kRows][kWarp];
 };
 inline constexpr std::uint32_t kRingRow = sizeof(Vec4) * kWarp;
 
-// How the rows of an operand come into a ring, kTurn together: 16 bytes a lane, so that a copy by
-// all lanes takes two.
+// Copies the rows of an operand into a ring, kTurn at a time: 16 bytes per lane, so that one copy
+// by all lanes covers two rows.
 template <int kRows, int kTurn>
 struct ConvStream {
   static_assert(kRows % kTurn == 0);
@@ -106,14 +106,14 @@ struct ConvStream {
     step = static_cast<std::int64_t>(static_cast<int>(from.pitch)) * kCopyRows;
     to = kept_address(&ring) + 16 * lane;
   }
-  // Where `rows` rows end, or the microbatch, as the lane's copies see it: they begin at its own
-  // row, at channels that may not exist.
+  // The end of the copies after `rows` rows or the microbatch, relative to the lane, whose copies
+  // begin at a row of its own and at channels that may not exist.
   static __device__ __forceinline__ int end(const In<bf16>& from, const ConvWalk& walk, int rows) {
     const int lane = lane_index();
     if (walk.c0 + 8 * (lane % kPieces) >= from.cols) return 0;
     return (walk.inside < rows ? walk.inside : rows) - lane / kPieces;
   }
-  // Rows t .. t + kTurn - 1 of the walk, but for those from `end` on.
+  // Copies rows t .. t + kTurn - 1 of the walk that lie before `end`.
   __device__ __forceinline__ void fetch(int t, int end) {
     const std::uint32_t place = to + static_cast<std::uint32_t>(t) % kRows * kRingRow;
 #pragma unroll
@@ -128,12 +128,12 @@ struct ConvStream {
     close_copies();
   }
 };
-// Waits until the copies have arrived for the whole warp, which has used what it read before.
+// Waits until the whole warp's copies have arrived and its earlier reads are done.
 __device__ __forceinline__ void await_turn() {
   wait_for_copies<0>();
   __syncwarp();
 }
-// A lane's channels, of a row.
+// The lane's channels of a row.
 __device__ __forceinline__ Vec4 ring_vec4(std::uint32_t place) {
   Vec4 q;
   asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
@@ -142,14 +142,14 @@ __device__ __forceinline__ Vec4 ring_vec4(std::uint32_t place) {
                : "memory");
   return q;
 }
-// Row k - 3 before the walk; outside the microbatch another one, for rows that do not use it.
+// Row k - 3 before the walk. Outside the microbatch it is another row, whose value is not used.
 __device__ __forceinline__ Vec4 row_before(const In<bf16>& x, const ConvWalk& walk, int k) {
   const int row = walk.first + k - kAhead;
   return *reinterpret_cast<const Vec4*>(row_at(x, row < 0 ? 0 : row, walk.c));
 }
 
-// To global memory, in one predicated instruction: a jump would keep the compiler from interleaving
-// rows.
+// Stores to global memory in one predicated instruction, since a branch would keep the compiler
+// from interleaving rows.
 __device__ __forceinline__ void store_if(bool does, bf16* to, const Vec4& x) {
   asm volatile(
       "{\n .reg .pred p;\n setp.ne.u32 p, %0, 0;\n @p st.global.v2.b32 [%1], {%2, %3};\n}" ::"r"(
@@ -158,8 +158,8 @@ __device__ __forceinline__ void store_if(bool does, bf16* to, const Vec4& x) {
       : "memory");
 }
 
-// A row's sum before the last add, with k = t % 4 known where loops unroll; `x` holds row i in
-// place i % 4.
+// The sum of a row before the last add. k = t % 4 is known where loops unroll; row i of `x` is at
+// index i % 4.
 template <bool kPlain>
 __device__ __forceinline__ float tap_chain(const ConvChannels& channels, int e,
                                            const float (&x)[kTaps], int k, int reach) {

@@ -1,4 +1,4 @@
-// Code that the forward and the backward scan share: the decays of a chunk, the places of its
+// Code that the forward and the backward scan share: the decays of a chunk, the addresses of its
 // operands, the chunk states.
 #pragma once
 
@@ -33,7 +33,7 @@ __device__ bool begins_document(const Op& op, std::int64_t index) {
   return at(op.chunk_document, 0, index) >= 0 && (index == 0 || !continues(op, index - 1));
 }
 
-// xbc is [x | B | C]; every one of these is row i's first element.
+// xbc is [x | B | C]. The column functions return the first column of a head or group.
 template <class Op>
 __device__ std::int64_t inner_width(const Op& op) {
   return op.xbc.cols - 2ll * op.groups * op.state;
@@ -64,7 +64,7 @@ __device__ std::int64_t state_column(const Op& op, int head) {
   return static_cast<std::int64_t>(head) * op.state * head_rows(op);
 }
 
-// Per row j of a (head, chunk), in shared memory.
+// Values of each row j of a (head, chunk), in shared memory.
 struct Decay {
   float dt[kChunk];
   float cs[kChunk];
@@ -81,11 +81,11 @@ template <class Op>
 __device__ float rate_of(const Op& op, int head) {
   return neg(exp(at(op.a_log, 0, head)));
 }
-// For the whole block of 256 threads; returns eL.
+// Fills the decays by the whole block of 256 threads; returns eL.
 template <class Op>
 __device__ float fill(Decay& decay, const Op& op, const Chunk& chunk, int head) {
   const int j = static_cast<int>(threadIdx.x);
-  __syncthreads();  // The last head's, or chunk's, values have been used.
+  __syncthreads();  // The previous head's, or chunk's, values have been used.
   if (j < chunk.rows) decay.dt[j] = softplus(raw_dt(op, chunk.start + j, head));
   __syncthreads();
   if (j == 0) {
@@ -106,7 +106,7 @@ __device__ float fill(Decay& decay, const Op& op, const Chunk& chunk, int head) 
   return expn(last);
 }
 
-// xd_j[p] and xw_j[p]: x scaled by dt, and by w.
+// x_j[p] scaled by dt_j, which gives xd_j[p], or by w_j, which gives xw_j[p].
 template <class T, class Op>
 __device__ T x_scaled(const Op& op, const Chunk& chunk, int head, int j, int p, float scale) {
   return st<T>(mul(load(at(op.xbc, chunk.start + j, x_column(op, head) + p)), scale));
@@ -121,7 +121,7 @@ __device__ float mixing(const Op& op, const Chunk& chunk, int head, int i, int j
   const T* const b = &at(op.xbc, chunk.start + j, b_column(op, group));
   return load(st<T>(mul(chain32(c, b, op.state), decay.between(i, j))));
 }
-// M of the rows [first, first + rows) with every j <= i, for the whole block; m[i - first][j].
+// Fills M of rows [first, first + rows) for every j <= i, by the whole block: m[i - first][j].
 template <class T, class Op>
 __device__ void fill_rows(float (&m)[kRowTile][kChunk], const Op& op, const Chunk& chunk, int head,
                           int first, int rows, const Decay& decay) {
@@ -133,7 +133,7 @@ __device__ void fill_rows(float (&m)[kRowTile][kChunk], const Op& op, const Chun
   }
 }
 
-// y~_i[p]: what the state and the rows up to i give, without the skip by D. `m`: row i of M.
+// y~_i[p]: the output of the state and the rows up to i, without the skip by D. `m` is row i of M.
 template <class T, class Op>
 __device__ float scan_row(const Op& op, const Chunk& chunk, int head, int i, int p, const float* m,
                           const Decay& decay) {
@@ -148,8 +148,8 @@ __device__ float scan_row(const Op& op, const Chunk& chunk, int head, int i, int
   return add(y, 0.0f);
 }
 
-// The state at the start of each chunk. A block per (document, head, 256 elements of the state),
-// found at the document's first chunk; it walks the chunks in order.
+// Computes the state at the start of each chunk. One block per (document, head, 256 elements of the
+// state), at the document's first chunk, walks the chunks in order.
 template <class T, class Op>
 __global__ void __launch_bounds__(kThreads) chunk_states(Op op) {
   pdl_begin();

@@ -4,8 +4,8 @@
 namespace lockstep {
 namespace {
 
-// dS at the end of each chunk: the documents' chunks from the last to the first, otherwise as
-// chunk_states.
+// Computes dS at the end of each chunk, as chunk_states does but from the last chunk of a document
+// to the first.
 template <class T>
 __global__ void __launch_bounds__(kThreads, 4) chunk_state_gradients(ScanBackward<T> op) {
   pdl_begin();
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads, 4) chunk_state_gradients(ScanBackwar
   }
 }
 
-// M of the columns [first, first + columns) with every i >= j, for the whole block; m[j -
+// Fills M of columns [first, first + columns) for every i >= j, by the whole block: m[j -
 // first][i].
 template <class T>
 __device__ void fill_columns(float (&m)[kRowTile][kChunk], const ScanBackward<T>& op,
@@ -60,8 +60,8 @@ __device__ float from_state_gradient(const ScanBackward<T>& op, const Chunk& chu
   for (int n = 0; n < op.state; ++n) t = fma(load(b[n]), load(st<T>(ds[n * width + p])), t);
   return add(t, 0.0f);
 }
-// R128 over p of fma(a[p], b[p], acc), both in the lanes' order of R128: a head has at most 128
-// channels.
+// R128 over p of fma(a[p], b[p], acc), with both in the lanes' order of R128: a head has at most
+// 128 channels.
 __device__ float r128_of_lanes(const float (&a)[4], const float (&b)[4], int width) {
   return r128(width, [&](std::int64_t p, float acc) {
     const int c = static_cast<int>(p) - 4 * lane_index();
@@ -77,8 +77,8 @@ __device__ float r128_of_lanes(const float (&a)[4], const float (&b)[4], int wid
   });
 }
 
-// dx, and g, h, q of each row. A block per (chunk, head, 16 rows), a warp per row; lane l has
-// channels 4l .. 4l+3.
+// Computes dx, and g, h, q of each row. One block per (chunk, head, 16 rows), one warp per row;
+// lane l has channels 4l .. 4l+3.
 template <class T>
 __global__ void __launch_bounds__(kThreads) scan_backward_input(ScanBackward<T> op) {
   pdl_begin();
@@ -139,7 +139,8 @@ __global__ void __launch_bounds__(kThreads) scan_backward_input(ScanBackward<T> 
   }
 }
 
-// d(dt) and the per-row terms of the parameters. A block per (chunk, head), a thread per row.
+// Computes d(dt) and the parameters' per-row terms. One block per (chunk, head), one thread per
+// row.
 template <class T>
 __global__ void __launch_bounds__(kThreads) scan_backward_rates(ScanBackward<T> op) {
   pdl_begin();
@@ -224,9 +225,9 @@ __device__ float pair_gradient(const ScanBackward<T>& op, const Chunk& chunk, in
   return mul(add(c, 0.0f), decay.between(i, j));
 }
 
-// dC (a tile of rows i, partners j <= i) or dB (a tile of rows j, partners i >= j). A block per
-// (chunk, group, 16 rows). Each thread owns the same pairs, and the same outputs, for every head:
-// the sums over heads grow in shared memory.
+// Computes dC (a tile of rows i, with rows j <= i) or dB (a tile of rows j, with rows i >= j). One
+// block per (chunk, group, 16 rows). Each thread owns the same pairs and outputs for every head,
+// whose sums grow in shared memory.
 template <class T, bool of_c>
 __global__ void __launch_bounds__(kThreads) scan_backward_group(ScanBackward<T> op) {
   pdl_begin();

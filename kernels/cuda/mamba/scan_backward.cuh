@@ -1,11 +1,11 @@
-// Code that the fp32 and the bf16 backward scan share: places of operands and of per-row terms.
+// Code that the fp32 and the bf16 backward scan share: addresses of operands and of per-row terms.
 #pragma once
 
 #include "kernels/cuda/mamba/scan.cuh"
 
 namespace lockstep {
 
-// Columns of the scratch `rows`: first g_j, h_j, q_j of each head; in the end the terms of
+// The columns of the scratch `rows`: first g_j, h_j, q_j of each head, at the end the terms of
 // ddt_bias, dA_log, dD.
 enum RowTerm : int { kG = 0, kH = 1, kQ = 2, kDtBias = 0, kALog = 1, kD = 2 };
 template <class T>

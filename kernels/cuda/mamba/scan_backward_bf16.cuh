@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-// dS at the end of each chunk: the documents' chunks from the last to the first, otherwise as
-// chunk_states_bf16.
+// Computes dS at the end of each chunk, as chunk_states_bf16 does but from the last chunk of a
+// document to the first.
 static __global__ void __launch_bounds__(kThreads, 1)
     chunk_state_gradients_bf16(ScanBackward<bf16> op) {
   pdl_begin();
@@ -31,7 +31,8 @@ static __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-// Rows of fp32 values in the order of R128; they take the place of the tiles when those are done.
+// Rows of fp32 values in the order of R128. They share memory with the tiles, which are done by
+// then.
 using ScanRows = float[kSide][kHeadRows + 4];
 union ScanRowsOrStage {
   ScanStage shared;
@@ -39,7 +40,7 @@ union ScanRowsOrStage {
 };
 __device__ __forceinline__ void spread(ScanRows& rows, TileSum (&sum)[kHeadTiles],
                                        const ScanTile& tile) {
-  __syncthreads();  // What lies there has been used.
+  __syncthreads();  // The previous contents have been used.
   each_channel(sum, tile, [&](int row, int p, float value) { rows[row][p] = add(value, 0.0f); });
   __syncthreads();
 }
@@ -55,7 +56,7 @@ __device__ void sum_rows(const ScanBackward<bf16>& op, const ScanRows& rows, con
   }
 }
 
-// dx, and g, h, q of each row. A block per (chunk, head, 64 rows).
+// Computes dx, and g, h, q of each row. One block per (chunk, head, 64 rows).
 static __global__ void __launch_bounds__(kThreads, 1)
     scan_backward_input_bf16(ScanBackward<bf16> op) {
   pdl_begin();
@@ -108,8 +109,8 @@ static __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-// dC (a tile of rows i, partners j <= i) or dB (a tile of rows j, partners i >= j). A block per
-// (chunk, group, 64 rows); KK and the sums over heads grow in registers.
+// Computes dC (a tile of rows i, with rows j <= i) or dB (a tile of rows j, with rows i >= j). One
+// block per (chunk, group, 64 rows); KK and the sums over heads grow in registers.
 template <bool of_c>
 __global__ void __launch_bounds__(kThreads, 1) scan_backward_group_bf16(ScanBackward<bf16> op) {
   pdl_begin();
@@ -124,7 +125,7 @@ __global__ void __launch_bounds__(kThreads, 1) scan_backward_group_bf16(ScanBack
   const int end = of_c ? tile.first + tile.rows : chunk.rows;
   TileSum kk[kChunkTiles];
   TileSum sum[kStateTiles];
-  // f(tile of partners, its first one, their number) in order; and the same for the state.
+  // Calls f(other tile, its first row, its rows) in order; the next lambda does so for the state.
   const auto for_partners = [&](auto f) {
 #pragma unroll
     for (int x = 0; x < kChunkTiles; ++x) {
@@ -186,7 +187,7 @@ __global__ void __launch_bounds__(kThreads, 1) scan_backward_group_bf16(ScanBack
   const std::int64_t from = of_c ? b_column(op, group) : c_column(op, group);
   const std::int64_t to = of_c ? c_column(op, group) : b_column(op, group);
   for_partners([&](int x, int first, int partners) {
-    __syncthreads();  // The last tile of KKb has been used.
+    __syncthreads();  // The previous tile of KKb has been used.
     kk[x].each([&](int own, int other, float value) {
       shared.m[own][other] = st<bf16>(add(value, 0.0f));
     });

@@ -10,13 +10,13 @@ inline constexpr int kHeadTiles = kHeadRows / kSide;
 inline constexpr int kStateTiles = kState / kSide;
 inline constexpr int kChunkTiles = kChunk / kSide;
 
-// Rows [first, first + rows) of a chunk, and a head: what a block works on.
+// The rows [first, first + rows) of a chunk, and the head, that a block works on.
 struct ScanTile {
   Chunk chunk;
   int head;
   int width;  // P
   int first;
-  int rows;  // For at most 64; not positive past the chunk's end.
+  int rows;  // At most 64; not positive past the chunk's end.
 };
 template <class Op>
 __device__ ScanTile scan_tile(const Op& op) {
@@ -41,7 +41,7 @@ __device__ bf16 c_of(const Op& op, const Chunk& chunk, int group, int i, int n) 
   return at(op.xbc, chunk.start + i, c_column(op, group) + n);
 }
 
-// f(row, p, value) for each own element of the tile's rows and the head's channels.
+// Calls f(row, p, value) for each own element of the tile's rows and the head's channels.
 template <class F>
 __device__ __forceinline__ void each_channel(TileSum (&sum)[kHeadTiles], const ScanTile& tile,
                                              F f) {
@@ -53,7 +53,7 @@ __device__ __forceinline__ void each_channel(TileSum (&sum)[kHeadTiles], const S
     });
   }
 }
-// Continues the chains of the tile's rows, in all channels of the head: a(row, k) * b(k, p).
+// Continues the chains of the tile's rows in all channels of the head with a(row, k) * b(k, p).
 template <class A, class B>
 __device__ __forceinline__ void extend_channels(TileSum (&sum)[kHeadTiles], Stage& stage,
                                                 const ScanTile& tile, int depth, const A& a,
@@ -68,8 +68,8 @@ __device__ __forceinline__ void extend_channels(TileSum (&sum)[kHeadTiles], Stag
   }
 }
 
-// A tile of M in shared memory: rows i of the tile and 64 columns j from `other`, or rows j and
-// columns i. +0 where j > i and past the chunk's end.
+// Fills a tile of M in shared memory: rows i of the tile and 64 columns j from `other`, or rows j
+// and columns i. Elements are +0 where j > i and past the chunk's end.
 template <bool of_rows, class Op>
 __device__ __forceinline__ void mixing_tile(ScanStage& shared, const Op& op, const ScanTile& tile,
                                             int other, const Decay& decay) {
@@ -94,7 +94,7 @@ __device__ __forceinline__ void mixing_tile(ScanStage& shared, const Op& op, con
   });
 }
 
-// y~ of the tile's rows, but for the last add of +0.
+// Computes y~ of the tile's rows without the last add of +0.
 template <class Op>
 __device__ __forceinline__ void scan_rows(TileSum (&y)[kHeadTiles], ScanStage& shared, const Op& op,
                                           const ScanTile& tile, const Decay& decay) {
@@ -163,8 +163,8 @@ __device__ __forceinline__ void store_state(const Scratch<float>& states, std::i
   });
 }
 
-// The state at the start of each chunk. A block per (document, head, 64 x 64 elements of the
-// state), found at the document's first chunk; it walks the chunks in order.
+// Computes the state at the start of each chunk. One block per (document, head, 64 x 64 elements of
+// the state), at the document's first chunk, walks the chunks in order.
 template <class Op>
 __global__ void __launch_bounds__(kThreads, 1) chunk_states_bf16(Op op) {
   pdl_begin();

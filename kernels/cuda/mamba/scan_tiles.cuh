@@ -1,6 +1,6 @@
-// The bf16 scan for the sizes that matter: heads of 64 channels, a state of 128, chunks of at most
-// 128 rows. A warp owns 16 rows of a chunk; what the heads of a group share (C B^T) stays in its
-// registers. Other sizes: scan_bf16.cuh.
+// The bf16 scan for the common sizes: heads of 64 channels, a state of 128, chunks of at most 128
+// rows. A warp owns 16 rows of a chunk and keeps in registers what the heads of a group share (C
+// B^T). Other sizes take scan_bf16.cuh.
 #pragma once
 
 #include "kernels/cuda/common/vec8.cuh"
@@ -46,7 +46,7 @@ __device__ __forceinline__ float* head_part(const Scratch<float>& of, std::int64
                                             int head) {
   return of.data + chunk * of.pitch + static_cast<std::int64_t>(head) * kStateElements;
 }
-// Where element (n, p) lies in fp32: row n takes the bytes that row n of two states in bf16 takes.
+// The index of element (n, p) in fp32. Row n takes the bytes of row n of two bf16 states.
 __host__ __device__ constexpr int exact_place(int n, int p) {
   return n * (kTileHead / 2) + p % (kTileHead / 2) + p / (kTileHead / 2) * (kStateElements / 2);
 }
@@ -62,7 +62,7 @@ __device__ __forceinline__ bf16* stored_dstate(const ScanBackward<bf16>& op, std
                                                int head) {
   return reinterpret_cast<bf16*>(head_part(op.dstates, chunk, head));
 }
-// dt_j and cs_j. A head's 64 channels of a row of y hold 32 fp32.
+// dt_j and cs_j of the forward scan. A head's 64 channels of a row of y hold 32 fp32.
 __device__ __forceinline__ float& decay_place(const ScanForward<bf16>& op, const Chunk& chunk,
                                               int head, int k) {
   bf16* const row =
@@ -119,7 +119,7 @@ struct TileDecay {
   float dt[kTileRows];
   float cs[kTileRows];
 
-  // Starts to copy, by the whole block. Rows past the chunk's end: dt is +0, cs that of the last
+  // Starts the copies, by the whole block. Past the chunk's end dt is +0 and cs that of the last
   // row.
   template <class Op>
   __device__ __forceinline__ void start(const Op& op, const Chunk& chunk, int head) {
@@ -129,7 +129,7 @@ struct TileDecay {
       start_copy_4(&cs[j], &cs_place(op, chunk, head, inside ? j : chunk.rows - 1), true);
     }
   }
-  // The same from kept_decays, and to there when the copies have arrived.
+  // The same from kept_decays; the next function writes there after the copies have arrived.
   __device__ __forceinline__ void start_kept(const float* from) {
     for (int j = static_cast<int>(threadIdx.x); j < kTileRows; j += static_cast<int>(blockDim.x)) {
       start_copy_4(&dt[j], from + j, true);
@@ -168,7 +168,7 @@ template <int kTiles>
 struct WarpSum {
   float c[kTiles][4] = {};
 };
-// sum[m, n] continues with sixteen products a[m, k], right[n, k0 + k]; the rows of `right` run
+// Continues sum[m, n] with sixteen products a[m, k], right[n, k0 + k]. The rows of `right` run
 // across k, or along it.
 template <int kTiles, class Tile>
 __device__ __forceinline__ void extend_across(WarpSum<kTiles>& sum, const std::uint32_t (&a)[4],
@@ -192,13 +192,14 @@ __device__ __forceinline__ void extend_along(WarpSum<kTiles>& sum, const std::ui
     fda16(sum.c[x + 1], a, b[1]);
   }
 }
-// Which sixteen rows of the chunk a warp owns. Warps w and w + 4 share a scheduler, and later rows
-// have more partners: so the second four own theirs in reverse.
+// The sixteen rows of the chunk that a warp owns. Later rows have more work, and warps w and w + 4
+// share a scheduler, so the second four warps own theirs in reverse order.
 __device__ __forceinline__ int own_sixteen() {
   return warp_index() < 4 ? warp_index() : 11 - warp_index();
 }
 
-// Sums for pairs of rows, sixteen by sixteen, of the lower triangle: each lane keeps its own there.
+// Sums for pairs of rows of the lower triangle, in tiles of 16 x 16. Each lane keeps its own
+// elements.
 inline constexpr int kSixteens = kRowSteps * (kRowSteps + 1) / 2;
 __device__ __forceinline__ int sixteen(int later, int earlier) {
   return later * (later + 1) / 2 + earlier;
@@ -222,8 +223,8 @@ struct PairSums {
       of[index][x][lane_index()] = make_float4(c[x][0], c[x][1], c[x][2], c[x][3]);
   }
 };
-// The warp's sixteen rows as left factors over the state, from global memory; rows past the chunk's
-// end are +0.
+// Loads the warp's sixteen rows from global memory as left factors over the state. Rows past the
+// chunk's end are +0.
 __device__ __forceinline__ void own_state_steps(std::uint32_t (&steps)[kStateSteps][4],
                                                 const In<bf16>& from, const Chunk& chunk,
                                                 std::int64_t column) {
@@ -239,7 +240,7 @@ __device__ __forceinline__ void own_state_steps(std::uint32_t (&steps)[kStateSte
   }
 }
 // own_m . other_n over the state for the warp's rows and the sixteens up to its own, or from its
-// own.
+// own on.
 template <bool own_is_later>
 __device__ __forceinline__ void group_products(PairSums& g,
                                                const std::uint32_t (&steps)[kStateSteps][4],
@@ -258,9 +259,9 @@ __device__ __forceinline__ void group_products(PairSums& g,
   }
 }
 
-// R128 over the head's 64 channels of fma(a[p], b[p], acc), for the lane's rows g (h = 0) and g + 8
-// (h = 1): product(x, e) is that of element e in columns 8x .. 8x + 7. Every lane of a row has the
-// result.
+// R128 over the head's 64 channels of fma(a[p], b[p], acc), for the lane's row g (h = 0) or g + 8
+// (h = 1). product(x, e) is the product of element e in columns 8x .. 8x + 7. Every lane of a row
+// has the result.
 template <class F>
 __device__ __forceinline__ float row_tree(int h, F product) {
   float t[8];
@@ -278,7 +279,7 @@ __device__ __forceinline__ float row_tree(int h, F product) {
 }
 
 // ---- Launches -----------------------------------------------------------------------------------
-// A block that takes more shared memory than a kernel has by itself.
+// Launches a block that needs more shared memory than the default limit.
 template <class Shared, class Op>
 void launch_tiles(CudaQueue queue, dim3 grid, int threads, void (*kernel)(Op), const Op& op) {
   cuda_launch_check(

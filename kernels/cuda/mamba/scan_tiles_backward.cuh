@@ -1,5 +1,5 @@
-// The two large kernels of the backward scan in tiles. Each has blocks of several kinds that do not
-// need each other, so that all multiprocessors have work until its end.
+// The two large kernels of the backward scan in tiles. Each combines several kinds of independent
+// blocks, so that all multiprocessors have work until its end.
 #pragma once
 
 #include "kernels/cuda/mamba/scan_tiles_bc_gradients.cuh"
@@ -14,8 +14,8 @@ union RowsShared {
   RowShared rows;
   GroupOutputsShared group;
 };
-// Grid: (chunk, group, kind and part). What needs S and dS: dC, dx and the sums over channels; the
-// longest first.
+// Computes what needs S and dS: dC, dx and the sums over channels, the longest first. Grid: (chunk,
+// group, kind and part).
 static __global__ void __launch_bounds__(kThreads, 2) tile_rows(ScanBackward<bf16> op) {
   pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];
@@ -38,8 +38,8 @@ union EndsShared {
   GroupInputsShared group;
   RateShared rates;
 };
-// Grid: (chunk, groups and then eights of heads). What needs the results of tile_rows: dB, and
-// d(dt).
+// Computes what needs the results of tile_rows: dB and d(dt). Grid: (chunk, groups and then sets of
+// eight heads).
 static __global__ void __launch_bounds__(kThreads, 2) tile_ends(ScanBackward<bf16> op) {
   pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];

@@ -1,6 +1,6 @@
-// dC and dB in tiles: a block of eight warps per (chunk, group); KK and the sums over the heads
-// grow in registers. KKb is computed with dC and lies in scratch for dB: sixteen by sixteen at a
-// time, of the lower triangle.
+// dC and dB in tiles. One block of eight warps per (chunk, group); KK and the sums over heads grow
+// in registers. KKb is computed with dC and kept in scratch for dB, in 16 x 16 tiles of the lower
+// triangle.
 #pragma once
 
 #include "kernels/cuda/mamba/scan_tiles_row_outputs.cuh"
@@ -39,7 +39,7 @@ struct GroupInputsShared {
   WarpRows out[kWarps];
 };
 
-// A warp's 16 rows of 128 columns, in two halves.
+// Stores a warp's 16 rows of 128 columns, in two halves.
 __device__ __forceinline__ void store_sums(WarpRows& stage, const Out<bf16>& to, const Chunk& chunk,
                                            std::int64_t column,
                                            const WarpSum<2 * kStateSteps>& sum) {
@@ -50,8 +50,8 @@ __device__ __forceinline__ void store_sums(WarpRows& stage, const Out<bf16>& to,
                chunk.rows - first, [&](int x, int e) { return add(sum.c[8 * half + x][e], 0.0f); });
   }
 }
-// The warp's rows of a tile as left factors over the head's channels, and the same scaled by a
-// factor per row.
+// Loads the warp's rows of a tile as left factors over the head's channels; the next function also
+// scales them by a factor per row.
 __device__ __forceinline__ void own_steps(std::uint32_t (&a)[kHeadSteps][4],
                                           const RowsByHead& tile) {
 #pragma unroll
@@ -66,7 +66,8 @@ __device__ __forceinline__ void scale_steps(std::uint32_t (&a)[kHeadSteps][4], f
   }
 }
 
-// kk += mul(DOT over P of dy_i, xd_j, Ld_ij) for the warp's rows i and every sixteen j up to them.
+// Adds mul(DOT over P of dy_i, xd_j, Ld_ij) to kk for the warp's rows i and every sixteen j up to
+// them.
 __device__ __forceinline__ void add_pairs(GroupOutputsShared& shared,
                                           const std::uint32_t (&dy)[kHeadSteps][4], bool is_first) {
   const int own = 16 * own_sixteen() + lane_group();
@@ -104,7 +105,7 @@ __device__ __forceinline__ void give_group_outputs(GroupOutputsShared& shared,
   const bool has_rows = 16 * own_sixteen() < chunk.rows;
   WarpSum<2 * kStateSteps> dc;
   for (int head = first_head; head < first_head + heads; ++head) {
-    __syncthreads();  // The last head has been used.
+    __syncthreads();  // The previous head has been used.
     start_rows(shared.head.x, op.xbc, chunk, x_column(op, head));
     start_rows(shared.head.dy, op.dy, chunk, x_column(op, head));
     start_state(shared.head.state, stored_state(op, chunk.index, head));

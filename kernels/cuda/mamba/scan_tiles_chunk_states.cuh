@@ -1,15 +1,15 @@
-// The chunk states in tiles, for packs whose states fit the second-level cache. What a chunk's rows
-// add to the state of their document (and to dS, coming from the other end) does not depend on
-// other chunks: all is computed at once. Then warps walk the chunks of a document, and one `fma` an
-// element and chunk is all that waits.
+// The chunk states in tiles, for packs whose states fit the L2 cache. What a chunk's rows add to
+// the state of their document (and from the other end to dS) does not depend on other chunks, so
+// all additions are computed at once. Then warps walk the chunks of each document, with one `fma`
+// per element and chunk.
 #pragma once
 
 #include "kernels/cuda/mamba/scan_tiles_chunks.cuh"
 
 namespace lockstep {
 
-// The most states of a row of scratch. All chunks at once write and read a state for each.
-inline constexpr std::int64_t kMostStatesAtOnce = 2048;  // 64 MiB, most of them of no chunk.
+// The most states in a row of scratch. All chunks write and read a state at once.
+inline constexpr std::int64_t kMostStatesAtOnce = 2048;  // 64 MiB, most of it unused.
 template <class Op>
 bool grows_at_once(const Op& op) {
   return op.chunk_document.cols * op.heads <= kMostStatesAtOnce;
@@ -20,7 +20,7 @@ struct GrowthShared {
   RowsByHead right;  // x_j[p]; for dS dy_i[p]. Scaled in place.
   TileDecay decay;
 };
-// to[n, p] = DOT over the chunk's rows of left(row, n), right(row, p): each warp 64 x 32 of it.
+// to[n, p] = DOT over the chunk's rows of left(row, n), right(row, p); each warp computes 64 x 32.
 __device__ __forceinline__ void sum_growth(float* to, const GrowthShared& shared, int rows) {
   constexpr int kAcross = 4;
   constexpr int kAlong = 4;
@@ -53,8 +53,8 @@ __device__ __forceinline__ void sum_growth(float* to, const GrowthShared& shared
   }
 }
 
-// Grid: (chunk, head), and for the backward scan a second one for dS. A document's last chunk adds
-// to no state, its first one to no dS.
+// Grid: (chunk, head), and for the backward scan a second one for dS. The last chunk of a document
+// adds to no state, and the first one to no dS.
 template <class Op>
 __global__ void __launch_bounds__(kDecayThreads, 4) tile_growths(Op op) {
   pdl_begin();
@@ -93,9 +93,9 @@ __global__ void __launch_bounds__(kDecayThreads, 4) tile_growths(Op op) {
   sum_growth(to, shared, chunk.rows);
 }
 
-// A lane's elements of a state: four neighbours of row 16k + 2w + l / 16, for all k. With them it
-// has four of the accumulators of R1024, and a warp has whole rows: it may write a row's bf16 over
-// the same row's fp32.
+// A lane's elements of a state: four neighbours of row 16k + 2w + l / 16, for all k. They feed four
+// of the accumulators of R1024. A warp has whole rows, so that it may overwrite a row's fp32 with
+// its bf16.
 struct LaneState {
   float4 of[kTileState / 16] = {};
 
@@ -150,7 +150,7 @@ __device__ __forceinline__ float sum_of_products(const LaneState& ds, const Lane
   return tree128(a);
 }
 
-// Sb at the start of each chunk, of what was added.
+// Computes Sb at the start of each chunk from the additions.
 static __global__ void __launch_bounds__(kThreads, 2) tile_grown_states(ScanForward<bf16> op) {
   pdl_begin();
   const ChunkedDocument document(op, blockIdx.x / static_cast<unsigned>(op.heads));
@@ -171,8 +171,8 @@ static __global__ void __launch_bounds__(kThreads, 2) tile_grown_states(ScanForw
   }
 }
 
-// The same of the backward scan, and ss: S from the first chunk to the last, then dS back. S takes
-// the place of what was added to it, until dS has come by.
+// The same for the backward scan, with ss: S from the first chunk to the last, then dS back. S
+// replaces the additions to it until dS has used it.
 static __global__ void __launch_bounds__(kThreads, 2) tile_grown_gradients(ScanBackward<bf16> op) {
   pdl_begin();
   const ChunkedDocument document(op, blockIdx.x / static_cast<unsigned>(op.heads));
@@ -197,7 +197,7 @@ static __global__ void __launch_bounds__(kThreads, 2) tile_grown_gradients(ScanB
     LaneState grown;
     s.load(place);
     if (c != 0) grown.load(head_part(op.dstates, chunk.index, head));
-    __syncwarp();  // All of the rows has been read.
+    __syncwarp();  // All of the rows have been read.
     const float sum = sum_of_products(ds, s);
     if (lane_index() == 0) state_sum(op, chunk.index, head, warp_index()) = sum;
     s.store_rounded(stored_state(op, chunk.index, head));

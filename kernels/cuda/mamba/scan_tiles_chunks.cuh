@@ -1,4 +1,4 @@
-// The chunks of a pack in tiles: their decays, and those of a document one after the other.
+// The chunks of a pack in tiles: their decays, and the order of a document's chunks.
 #pragma once
 
 #include "kernels/cuda/mamba/scan_tiles.cuh"
@@ -7,7 +7,7 @@ namespace lockstep {
 
 inline constexpr int kDecayThreads = kTileRows;
 
-// dt and cs of the chunk's rows: of its own row for each thread, of all in `decay`.
+// Computes dt and cs of the chunk's rows into `decay`, one row per thread.
 template <class Op>
 __device__ __forceinline__ void find_decays(TileDecay& decay, const Op& op, const Chunk& chunk,
                                             int head) {
@@ -39,7 +39,7 @@ __device__ __forceinline__ void keep_decays(const TileDecay& decay, const Op& op
   dt_place(op, chunk, head, own) = decay.dt[own];
   cs_place(op, chunk, head, own) = decay.cs[own];
 }
-// +0 to the rows of no document, shared among the warps of all blocks.
+// Writes +0 to the rows of no document; the warps of all blocks share them.
 template <class Op, class T>
 __device__ __forceinline__ void clear_unowned(const Op& op, const Out<T>& out) {
   const std::int64_t block =
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kDecayThreads) tile_decays(Op op) {
   find_decays(decay, op, chunk, head);
   keep_decays(decay, op, chunk, head);
 }
-// right[j] = st(mul(right[j], factor)): a row per thread.
+// right[j] = st(mul(right[j], factor)), one row per thread.
 __device__ __forceinline__ void scale_row(RowsByHead& right, float factor) {
 #pragma unroll
   for (int k = 0; k < kTileHead; k += 8) {
@@ -80,7 +80,7 @@ __device__ __forceinline__ void scale_row(RowsByHead& right, float factor) {
   }
 }
 
-// The chunks of a document follow each other: no table is read on the way.
+// The chunks of a document, which are consecutive, so that a walk reads no table.
 struct ChunkedDocument {
   std::int64_t first;  // Number of its first chunk.
   int chunks;          // 0: the block's chunk begins no document.
@@ -103,9 +103,9 @@ struct ChunkedDocument {
   }
 };
 
-// Grid of those who walk: every head of chunk 0, then of chunk 1, ...; blocks find the first chunk
-// of a document. On the grid's x axis alone: a pack of 1,048,576 rows has more chunks than the
-// other axes hold (65,535).
+// The grid of kernels that walk: every head of chunk 0, then of chunk 1, and so on; a block works
+// if its chunk is the first of a document. Only the x axis is used, since a pack of 1,048,576 rows
+// has more chunks than the other axes hold (65,535).
 template <class Op>
 dim3 walk_grid(const Op& op) {
   return dim3(static_cast<unsigned>(op.heads) * static_cast<unsigned>(op.chunk_document.cols));

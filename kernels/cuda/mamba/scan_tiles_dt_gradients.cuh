@@ -1,5 +1,5 @@
 // The end of the backward scan in tiles: d(dt) from the sums of each row, and the parameters' sums
-// over the rows.
+// over rows.
 #pragma once
 
 #include "kernels/cuda/mamba/scan_tiles.cuh"
@@ -7,20 +7,20 @@
 namespace lockstep {
 
 inline constexpr int kRateHeads = 8;
-// Terms of eight heads, per row of a chunk. [head][row]
+// Terms of eight heads: [head][row of the chunk].
 using RateRows = float[kRateHeads][kTileRows + 1];
 struct RateShared {
   RateRows dt, cs, g, q, dcs;
 };
 
-// Writes the terms of eight heads from `first` on. The terms take the place of the decays in
-// `rows`.
+// Writes the terms of eight heads from `first` on. They replace the decays in `rows`.
 __device__ __forceinline__ void give_rates(RateShared& shared, const ScanBackward<bf16>& op,
                                            const Chunk& chunk, int first) {
   auto& [dt, cs, g, q, dcs] = shared;
   const int heads = static_cast<int>(smaller(kRateHeads, op.heads - first));
   const int last = chunk.rows - 1;
-  // f(head, row), neighbouring threads taking neighbouring rows or neighbouring heads.
+  // Calls f(head, row), with neighbouring threads on neighbouring rows, or in the next lambda on
+  // neighbouring heads.
   const auto by_rows = [&](auto f) {
     for (int e = static_cast<int>(threadIdx.x); e < heads * kTileRows; e += kThreads) {
       if (e % kTileRows <= last) f(e / kTileRows, e % kTileRows);
@@ -78,7 +78,7 @@ __device__ __forceinline__ void give_rates(RateShared& shared, const ScanBackwar
   });
 }
 
-// Partial sums of 32 rows, four to a row of `dstates`, which nobody reads any more.
+// The partial sums of 32 rows, four per row of `dstates`, which is free by then.
 __device__ __forceinline__ float& partial_sum(const ScanBackward<bf16>& op, std::int64_t block,
                                               std::int64_t column) {
   return op.dstates.data[block / 4 * op.dstates.pitch + block % 4 * 3 * op.heads + column];

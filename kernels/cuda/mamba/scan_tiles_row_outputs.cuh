@@ -1,6 +1,7 @@
-// The outputs of each row of a chunk, in tiles: y, or in the backward scan h, its sum with dy. A
-// block of eight warps per (chunk, group, four heads); C B^T of the group lies in shared memory,
-// and two blocks of a multiprocessor take turns at waiting for the next head's operands.
+// The outputs of each row of a chunk, in tiles: y, or in the backward scan h, its sum with dy. One
+// block of eight warps per (chunk, group, four heads). C B^T of the group lies in shared memory.
+// While one of a multiprocessor's two blocks waits for the next head's operands, the other
+// computes.
 #pragma once
 
 #include "kernels/cuda/mamba/scan_tiles.cuh"
@@ -15,7 +16,7 @@ struct BlockHeads {
   int first;
   int last;
 };
-// How many blocks a group's heads take.
+// The number of blocks for a group's heads.
 template <class Op>
 __host__ __device__ __forceinline__ int head_parts(const Op& op) {
   return (op.heads / op.groups + kBlockHeads - 1) / kBlockHeads;
@@ -28,7 +29,7 @@ __device__ __forceinline__ BlockHeads block_heads(const Op& op, int group, int p
           group * per_group + static_cast<int>(smaller(per_group, first + kBlockHeads))};
 }
 
-// The right factors of a head: x scaled by dt, or dy; and the state before the chunk, or dS after
+// The right factors of a head: x scaled by dt, or dy, and the state before the chunk, or dS after
 // it.
 struct HeadTiles {
   RowsByHead rows;
@@ -38,14 +39,14 @@ struct RowShared {
   PairSums g;
   union {
     HeadTiles head;
-    RowsByState others;  // Used up before the first head.
+    RowsByState others;  // Used before the first head is loaded.
   };
   TileDecay decay;
   WarpRows out[kWarps];
 };
 
-// st(mul(g, Ld)) of sixteen others as a left factor, +0 where the earlier row is not before the
-// later one. `own_is_later`: the warp's rows are i and the others j, or the other way round.
+// st(mul(g, Ld)) of sixteen other rows as a left factor, +0 where the earlier row comes after the
+// later one. `own_is_later`: the warp's rows are i and the others j; otherwise the reverse.
 template <bool own_is_later>
 __device__ __forceinline__ void mixing_step(std::uint32_t (&a)[4], const PairSums& g, int s,
                                             const TileDecay& decay, const float (&own_cs)[2]) {
@@ -94,8 +95,8 @@ __device__ __forceinline__ void end_chains(WarpSum<kTiles>& sum) {
   }
 }
 
-// The lane's elements of a head's channels in its two rows, from global memory; +0 past the chunk's
-// end.
+// Loads the lane's elements of a head's channels in its two rows from global memory; +0 past the
+// chunk's end.
 struct OwnChannels {
   std::uint32_t pair[8][2];
 
@@ -116,7 +117,7 @@ struct OwnChannels {
     return e % 2 == 0 ? low_of(pair[x][e / 2]) : high_of(pair[x][e / 2]);
   }
 };
-// R128 over the channels of the lane's two rows, to where the rates find it.
+// Stores R128 over the channels of the lane's two rows in row_sum, for the dt gradients.
 template <class F>
 __device__ __forceinline__ void sum_channels(const ScanBackward<bf16>& op, const Chunk& chunk,
                                              int head, RowSum which, F product) {
@@ -139,7 +140,7 @@ __device__ __forceinline__ void scale_by_dt(RowsByHead& rows, const TileDecay& d
   }
 }
 
-// y~ of the warp's rows.
+// Computes y~ of the warp's rows.
 __device__ __forceinline__ void outputs(WarpSum<8>& y, const RowShared& shared,
                                         const std::uint32_t (&c)[kStateSteps][4]) {
 #pragma unroll
@@ -155,7 +156,7 @@ __device__ __forceinline__ void outputs(WarpSum<8>& y, const RowShared& shared,
   end_chains(y);
 }
 
-// Forward: y. Backward: h_i of each row, from y~ that is computed again.
+// Forward: y. Backward: h_i of each row, from a recomputed y~.
 template <class Op>
 __device__ __forceinline__ void give_outputs(RowShared& shared, const Op& op, const Chunk& chunk,
                                              const BlockHeads& heads) {
@@ -168,7 +169,7 @@ __device__ __forceinline__ void give_outputs(RowShared& shared, const Op& op, co
   group_products<true>(shared.g, c, shared.others, chunk.rows);
   const int first = 16 * own_sixteen();
   for (int head = heads.first; head < heads.last; ++head) {
-    __syncthreads();  // The last head has been used.
+    __syncthreads();  // The previous head has been used.
     start_rows(shared.head.rows, op.xbc, chunk, x_column(op, head));
     start_state(shared.head.state, stored_state(op, chunk.index, head));
     shared.decay.start(op, chunk, head);

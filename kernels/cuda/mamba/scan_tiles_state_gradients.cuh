@@ -1,12 +1,11 @@
-// The gradients dS of the chunk states in tiles: the walk of scan_tiles_states.cuh from the last
-// chunk to the first.
+// The gradients dS of the chunk states in tiles: the walk of scan_tiles_states.cuh in reverse.
 #pragma once
 
 #include "kernels/cuda/mamba/scan_tiles_states.cuh"
 
 namespace lockstep {
 
-// The v_w of ss = R1024 over n * 64 + p of fma(dS, S, acc). S is read, and they take its place.
+// The v_w of ss = R1024 over n * 64 + p of fma(dS, S, acc). S is read, then overwritten by them.
 __device__ __forceinline__ void sum_products(WalkShared& shared, const OwnState& ds,
                                              const ScanBackward<bf16>& op, std::int64_t chunk,
                                              int head) {
@@ -37,7 +36,7 @@ __device__ __forceinline__ void sum_products(WalkShared& shared, const OwnState&
   }
 }
 
-// Grid: as tile_states.
+// The grid is that of tile_states.
 static __global__ void __launch_bounds__(kWalkThreads, 2)
     tile_state_gradients(ScanBackward<bf16> op) {
   pdl_begin();

@@ -1,6 +1,6 @@
-// The chunk states S and their gradients dS in tiles: a block of four warps walks the chunks of a
-// document for one head, a warp owns all of the state for 16 channels. The next chunk's rows arrive
-// while this one's are multiplied.
+// The chunk states S and their gradients dS in tiles. A block of four warps walks the chunks of a
+// document for one head, and a warp owns the whole state of 16 channels. The next chunk's rows are
+// copied while this one's are multiplied.
 #pragma once
 
 #include "kernels/cuda/mamba/scan_tiles_chunks.cuh"
@@ -20,12 +20,12 @@ struct WalkShared {
   float products[1024];  // The accumulators of R1024.
 };
 
-// The lane's part of a head's state: rows 16m + g and 16m + g + 8, columns 16w + 8x + 2t and the
-// next.
+// The lane's part of a head's state: rows 16m + g and 16m + g + 8, columns 16w + 8x + 2t and 16w +
+// 8x + 2t + 1.
 struct OwnState {
   float c[kOwnStateTiles][2][4] = {};
 
-  // f(m, x, e, n, p, value)
+  // Calls f(n, p, value, next value) for each pair of neighbouring elements.
   template <class F>
   __device__ __forceinline__ void pairs(F f) const {
 #pragma unroll
@@ -46,7 +46,7 @@ struct OwnState {
     });
   }
 };
-// fp32 in the order of the lanes: each writes what it will read.
+// fp32 in the order of the lanes, since each lane reads what it wrote itself.
 __device__ __forceinline__ float4* lane_order(float* to) {
   return reinterpret_cast<float4*>(to) + threadIdx.x;
 }
@@ -85,8 +85,8 @@ __device__ __forceinline__ void advance(OwnState& s, const WalkStage& stage, int
     }
   }
 }
-// Walks chunks c, c + step, .. last: `start(stage, chunk)` begins a chunk's copies, `keep(chunk)`
-// sees the state before it, `factor(decay, row)` scales a row.
+// Walks chunks c, c + step, .. last. `start(stage, chunk)` begins a chunk's copies, `keep(chunk)`
+// stores the state before it, `factor(decay, row)` scales a row.
 template <class Start, class Keep, class Factor>
 __device__ __forceinline__ void walk(WalkShared& shared, OwnState& s,
                                      const ChunkedDocument& document, int c, int last, int step,
@@ -108,7 +108,7 @@ __device__ __forceinline__ void walk(WalkShared& shared, OwnState& s,
   }
 }
 
-// Blocks find the first chunk of a document.
+// A block works if its chunk is the first of a document.
 template <class Op>
 __global__ void __launch_bounds__(kWalkThreads, 2) tile_states(Op op) {
   pdl_begin();

@@ -1,5 +1,5 @@
-// The input gradients of each row of a chunk, in tiles: dx with the sums g, q and that of dD.
-// Blocks as in scan_tiles_row_outputs.cuh.
+// The input gradients of each row of a chunk in tiles: dx, with the sums g and q and those of dD.
+// Blocks are those of scan_tiles_row_outputs.cuh.
 #pragma once
 
 #include "kernels/cuda/mamba/scan_tiles_row_outputs.cuh"
@@ -18,7 +18,7 @@ __device__ __forceinline__ void give_inputs(RowShared& shared, const ScanBackwar
   const int first = 16 * own_sixteen();
   const int own = first + lane_group();
   for (int head = heads.first; head < heads.last; ++head) {
-    __syncthreads();  // The last head has been used.
+    __syncthreads();  // The previous head has been used.
     start_rows(shared.head.rows, op.dy, chunk, x_column(op, head));
     start_state(shared.head.state, stored_dstate(op, chunk.index, head));
     shared.decay.start(op, chunk, head);
@@ -27,7 +27,7 @@ __device__ __forceinline__ void give_inputs(RowShared& shared, const ScanBackwar
     __syncthreads();
     shared.decay.keep(kept_decays(op, chunk.index, head));
     if (first >= chunk.rows) continue;
-    WarpSum<8> xa;  // t at first.
+    WarpSum<8> xa;  // Holds t first.
 #pragma unroll
     for (int k = 0; k < kStateSteps; ++k) extend_across(xa, b[k], shared.head.state, kStep * k);
     const auto own_dy = [&](int x, int e) {

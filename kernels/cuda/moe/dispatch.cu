@@ -9,7 +9,7 @@ __device__ std::int32_t kept(const ExpertLayout& op, std::int64_t e) {
   return op.capacity > 0 && chosen > op.capacity ? op.capacity : chosen;
 }
 
-// No pair and no row belongs to anything yet.
+// Marks all pairs and rows as unassigned.
 __global__ void clear_layout(ExpertLayout op) {
   pdl_begin();
   const std::int64_t x = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -18,7 +18,7 @@ __global__ void clear_layout(ExpertLayout op) {
     at(op.pair_row, x / op.pair_row.cols, x % op.pair_row.cols) = -1;
 }
 
-// A block per expert walks all pairs in order of priority, 256 at a time.
+// One block per expert walks all pairs in order of priority, 256 at a time.
 __global__ void expert_layout(ExpertLayout op) {
   pdl_begin();
   __shared__ int found[kWarps];
@@ -35,13 +35,13 @@ __global__ void expert_layout(ExpertLayout op) {
     at(op.start, 0, own) = start;
     at(op.rows, 0, own) = rows;
   }
-  std::int32_t rank = 0;  // For the first pair of this round.
+  std::int32_t rank = 0;  // Of the first pair in this round.
   for (std::int64_t first = 0; first < pairs && rank < rows; first += kThreads) {
     const std::int64_t p = first + threadIdx.x;
     const bool mine =
         p < pairs && at(op.experts, p / slots, p % slots) == static_cast<std::int32_t>(own);
     const unsigned lanes = __ballot_sync(kAllLanes, mine);
-    __syncthreads();  // The counts of the last round have been read.
+    __syncthreads();  // The previous round's counts have been read.
     if (lane_index() == 0) found[warp_index()] = __popc(lanes);
     __syncthreads();
     std::int32_t own_rank = rank + __popc(lanes & ((1u << lane_index()) - 1u));
@@ -96,7 +96,7 @@ __global__ void combine_backward(CombineBackward<T> op) {
   }
   at(op.dy, e.row, e.col) = dy;
 }
-// A warp per pair.
+// One warp per pair.
 template <class T>
 __global__ void combine_weight_gradient(CombineBackward<T> op) {
   pdl_begin();

@@ -14,7 +14,7 @@ __global__ void count_pairs(CountPairs op) {
   at(op.kept, 0, e.col) += at(op.rows, 0, e.col);
 }
 
-// One block: every thread has summed before any count starts again.
+// One block, so that every thread has summed before any count is reset.
 __global__ void update_expert_bias(UpdateExpertBias op) {
   pdl_begin();
   const std::int64_t experts = op.bias.cols;

@@ -4,7 +4,8 @@
 namespace lockstep {
 namespace {
 
-// By one whole warp. lse = m + log(s); smx(e, smx_e) gets the softmax of each own expert.
+// Called by a whole warp. Returns lse = m + log(s), and calls smx(e, smx_e) for each of a lane's
+// experts.
 template <class Smx>
 __device__ float softmax_row(std::int64_t experts, const float* logits, Smx smx) {
   float m = logits[0];
@@ -25,7 +26,7 @@ __device__ float inverse_sum(std::int64_t slots, const float* scores,
   return div(1.0f, add(sum, 0.0f));
 }
 
-// A key with its expert; the better one has the larger key, or the lower index.
+// A key and its expert. The larger key wins, among equals the lower index.
 struct Candidate {
   float key;
   int expert;
@@ -50,7 +51,7 @@ __device__ float key_of(const RouterForward<T>& op, std::int64_t i, std::int64_t
   return op.bias.data != nullptr ? add(p, at(op.bias, 0, e)) : p;
 }
 
-// k times the unused expert with the largest key. Bit b of `used`: the lane's expert 32 b + lane.
+// Selects k times the unused expert with the largest key. Bit b of `used` is expert 32 b + lane.
 template <class T>
 __device__ void select(const RouterForward<T>& op, std::int64_t i) {
   unsigned used = 0;
@@ -66,7 +67,7 @@ __device__ void select(const RouterForward<T>& op, std::int64_t i) {
   }
 }
 
-// A warp per row. What lanes write for each other is ordered by __syncwarp.
+// One warp per row. __syncwarp orders what lanes write for each other.
 template <class T>
 __global__ void router_forward(RouterForward<T> op) {
   pdl_begin();
@@ -105,7 +106,7 @@ __global__ void router_forward(RouterForward<T> op) {
   }
 }
 
-// A block per expert. Sums of integers need no order.
+// One block per expert. Sums of integers need no order.
 __global__ void expert_counts(ExpertCounts op) {
   pdl_begin();
   __shared__ int part[kWarps];
@@ -157,7 +158,7 @@ __global__ void router_loss(RouterLoss op) {
   at(op.losses, 0, 1) = mul(cz, at(op.sums, 0, experts));
 }
 
-// dp_e: the part of the combine weights, then that of the balance loss.
+// dp_e: the gradient through the combine weights, then that of the balance loss.
 struct ScoreGradient {
   const RouterBackward& op;
   std::int64_t i;
@@ -187,7 +188,7 @@ struct ScoreGradient {
   }
 };
 
-// A warp per row.
+// One warp per row.
 __global__ void router_backward(RouterBackward op) {
   pdl_begin();
   const std::int64_t i = warp_item();
@@ -210,7 +211,7 @@ __global__ void router_backward(RouterBackward op) {
   if (!op.z) return;
   const float slope = mul(mul(2.0f, at(op.slopes, 0, experts)), at(op.lse, 0, i));
   softmax_row(experts, &at(op.logits, i, 0),
-              [&](std::int64_t e, float smx) {  // Each lane its own experts, as above.
+              [&](std::int64_t e, float smx) {  // The lane's own experts, as above.
                 at(op.dlogits, i, e) = fma(slope, smx, at(op.dlogits, i, e));
               });
 }

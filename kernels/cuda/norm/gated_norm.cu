@@ -11,7 +11,7 @@ __device__ __forceinline__ float gated(const Op& op, std::int64_t i, std::int64_
   return mul(load(at(op.y, i, k)), silu(load(at(op.z, i, k))));
 }
 
-// A warp per row and group; indices and divisor of R128 restart in each group.
+// One warp per row and group. The indices and the divisor of R128 restart in each group.
 template <class T>
 __global__ void gated_norm_forward(GatedNormForward<T> op) {
   pdl_begin();

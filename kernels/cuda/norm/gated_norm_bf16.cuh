@@ -1,8 +1,8 @@
 // bf16 gated RMSNorm that reads every element once, for groups of at most 1,024 channels. Backward:
-// a block owns 32 physical rows of one group, as CS does. They come to shared memory eight at a
-// time, the next ones while those here are used: a warp per row, then a thread per column in the
-// order of the rows. Groups of 512 channels are walked down instead
-// (gated_norm_column_strip_bf16.cuh).
+// a block owns 32 physical rows of one group, as CS does, and copies them to shared memory eight at
+// a time while the previous eight are used: first by one warp per row, then by one thread per
+// column in the order of the rows. Groups of 512 channels take gated_norm_column_strip_bf16.cuh
+// instead.
 #pragma once
 
 #include "kernels/cuda/common/barrier.cuh"
@@ -13,8 +13,8 @@
 
 namespace lockstep {
 
-// A row of a group in shared memory, twice for each warp: y and z of what it works on and of what
-// it does next.
+// A row of a group in shared memory, twice for each warp: y and z of the current row and of the
+// next one.
 template <int kSteps>
 struct GatedPair {
   static constexpr int kWidth = 128 * kSteps;
@@ -27,10 +27,10 @@ struct GatedPair {
         z(y + kWidth) {}
 };
 
-// A warp takes `per_warp` neighbouring rows of a group. The next one is copied while it works on
-// one, whether it belongs to a document or not: left to the compiler, a row's y would be read when
-// its gates are done.
-inline constexpr int kForwardBlocks = 4;  // On a multiprocessor.
+// A warp takes `per_warp` neighbouring rows of a group and copies the next one while it works,
+// whether it belongs to a document or not: the compiler by itself would load a row's y only after
+// its gates are computed.
+inline constexpr int kForwardBlocks = 4;  // Per multiprocessor.
 template <int kSteps, bool kFull>
 __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? kForwardBlocks : 1)
     gated_norm_forward_bf16(GatedNormForward<bf16> op, int per_warp) {
@@ -98,11 +98,11 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? kForwardBlocks : 1)
     });
     if (lane == 0) at(op.rstd, begin + turn, group) = rstd;
     o_row += op.o.pitch;
-    __syncwarp();  // What was copied has been used.
+    __syncwarp();  // The copied row has been used.
   }
 }
 
-// Vec8 rows of a group in shared memory, of mul(u, rstd) and, twice, of the operands.
+// Eight rows of a group in shared memory: mul(u, rstd), and the operands for two turns.
 struct GatedRows {
   float* u;
   bf16* operands;
@@ -122,7 +122,7 @@ struct GatedRows {
   __device__ __forceinline__ bf16* z(int turn, int warp) const { return operand(turn, warp, 1); }
   __device__ __forceinline__ bf16* dout(int turn, int warp) const { return operand(turn, warp, 2); }
 
-  // Starts to copy the warp's row i from columns that begin at `first`.
+  // Starts copies of the warp's row i from column `first` on.
   __device__ __forceinline__ void start(const GatedNormBackward<bf16>& op, int turn, std::int64_t i,
                                         std::int64_t first) const {
 #pragma unroll 1
@@ -138,14 +138,15 @@ struct GatedRows {
   }
 };
 
-// The warp's row: dy and dz, and mul(u, rstd) to shared memory. `writes`: the row exists.
+// Computes dy and dz of the warp's row, and mul(u, rstd) into shared memory. `writes`: the row
+// exists.
 template <int kSteps, bool kFull>
 __device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op, int turn,
                                                std::int64_t i, std::int64_t first, bool writes,
                                                bool real, float rstd, const GatedRows& rows) {
   const int width = rows.width;
   const int w = warp_index();
-  // Where the lane's quads begin; the others follow 128 elements apart.
+  // The lane's first quad begins here, the others follow 128 elements apart.
   const int lane = 4 * lane_index();
   const float* const gains = op.gain.data + first + lane;
   float* const u_row = rows.u + w * width + lane;
@@ -190,8 +191,8 @@ __device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op
 }
 
 // Grid: (32 rows, group). Rows are copied before it is known whether they belong to a document;
-// those that do not become zeros when they are there. With three blocks on a multiprocessor
-// registers are too few.
+// those that do not are zeroed on arrival. With three blocks per multiprocessor registers would not
+// suffice.
 template <int kSteps, bool kFull>
 __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? 2 : 1)
     gated_norm_backward_bf16(GatedNormBackward<bf16> op) {
@@ -199,7 +200,7 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? 2 : 1)
   extern __shared__ __align__(16) std::byte memory[];
   __shared__ float rstds[kRowBlock];
   __shared__ bool real[kRowBlock];
-  constexpr int kPairs = (64 * kSteps + kThreads - 1) / kThreads;  // For columns of a thread.
+  constexpr int kPairs = (64 * kSteps + kThreads - 1) / kThreads;  // Pairs of columns per thread.
   constexpr int kTurns = kRowBlock / kWarps;
   const GatedRows rows(memory, static_cast<int>(op.y.cols / op.groups));
   const std::int64_t group = blockIdx.y;

@@ -1,7 +1,7 @@
-// bf16 gated RMSNorm, backward, for groups of 512 channels: a lane's 16 fit its registers, so that
-// a warp that walks down 32 rows of a group, as CS does, has its columns' sums itself and waits for
-// nobody. The next row is on its way to shared memory, where the gains are too: a lane asks for
-// them twice a row.
+// bf16 gated RMSNorm, backward, for groups of 512 channels. A lane's 16 channels fit its registers,
+// so that a warp that walks down 32 rows of a group, as CS does, has the sums of its columns itself
+// and waits for no other. The next row is being copied to shared memory, which also holds the
+// gains, since a lane reads them twice per row.
 #pragma once
 
 #include "kernels/cuda/common/barrier.cuh"
@@ -11,14 +11,14 @@
 
 namespace lockstep {
 
-// For one element, `gate` being sigmoid(z): mul(u, rstd).
+// mul(u, rstd) of one element; `gate` is sigmoid(z).
 __device__ __forceinline__ float scaled_u(float y, float z, float gate, float rstd) {
   return mul(mul(y, mul(z, gate)), rstd);
 }
 struct GatedGradient {
   float dy, dz;
 };
-// `nc`: the negative mean of dout, gains and mul(u, rstd) over the group; `v`: mul(dout, gain).
+// `nc` is the negative mean over the group of dout * gain * mul(u, rstd); `v` is mul(dout, gain).
 __device__ __forceinline__ GatedGradient gated_gradient(float y, float z, float gate, float u,
                                                         float v, float nc, float rstd) {
   const float du = mul(rstd, fma(nc, u, v));
@@ -26,17 +26,16 @@ __device__ __forceinline__ GatedGradient gated_gradient(float y, float z, float 
           .dz = mul(mul(du, y), mul(gate, fma(z, sub(1.0f, gate), 1.0f)))};
 }
 
-// The shared memory of a warp.
+// A warp's shared memory.
 struct GatedWalk {
   static constexpr int kSteps = 4, kWidth = 128 * kSteps;
   static constexpr int kWarps = 4, kThreads = kWarps * kWarp;
-  static constexpr int kBlocks = 4;  // On a multiprocessor.
+  static constexpr int kBlocks = 4;  // Per multiprocessor.
   static constexpr int kStages = 2, kOperands = 3;
   alignas(16) float gain[kWidth];
   bf16 rows[kStages][kOperands][kWidth];
 };
-// Starts the copies of a row's y, z and dout from `column` on into their stage of the warp's ring
-// at `ring`.
+// Starts copies of a row's y, z and dout from `column` on into stage `stage` of the warp's ring.
 __device__ __forceinline__ void start_row_copies(const GatedNormBackward<bf16>& op,
                                                  const GatedWalk& own, std::uint32_t ring, int row,
                                                  int stage, int column) {
@@ -90,7 +89,7 @@ static __global__ void __launch_bounds__(GatedWalk::kThreads, GatedWalk::kBlocks
     bf16* const dy_row = row_at(op.dy, begin + row, columns);
     bf16* const dz_row = row_at(op.dz, begin + row, columns);
     const int stage = row % kStages;
-    __syncwarp();  // The row before has been read.
+    __syncwarp();  // The previous row has been read.
     start(row + kStages - 1);
     wait_for_copies<kStages - 1>();
     __syncwarp();
@@ -113,10 +112,10 @@ static __global__ void __launch_bounds__(GatedWalk::kThreads, GatedWalk::kBlocks
           p[s][c] = fma(dout.step[s][c], u, p[s][c]);
         }
       }
-      // The product is what div gives, since kWidth is a power of two.
+      // Equal to div, since kWidth is a power of two.
       const float nc = neg(mul(add(tree128(a), 0.0f), 1.0f / kWidth));
-      // There are no registers to keep u and the gains in: the compiler shall work them out and ask
-      // for them again.
+      // Registers do not suffice to keep u and the gains, so this makes the compiler compute and
+      // load them again.
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
 #pragma unroll

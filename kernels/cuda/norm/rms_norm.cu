@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// A warp per row.
+// One warp per row.
 template <class T>
 __global__ void rms_norm_forward(RmsNormForward<T> op) {
   pdl_begin();

@@ -1,7 +1,7 @@
-// bf16 RMSNorm that reads every element once. Backward: a block owns 32 physical rows, as CS does.
-// They come to shared memory some at a time: a warp per row finds dx, then each thread adds its
-// columns in the order of the rows. The next ones come when those here have been used; meanwhile
-// the multiprocessor's other block works.
+// bf16 RMSNorm that reads every element once. Backward: a block owns 32 physical rows, as CS does,
+// and copies some of them at a time to shared memory. One warp per row computes dx, then each
+// thread adds its columns in the order of the rows. The next rows are loaded when these have been
+// used; meanwhile the other block of the multiprocessor works.
 #pragma once
 
 #include "kernels/cuda/common/barrier.cuh"
@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kThreads) rms_norm_forward_bf16(RmsNormForward
   if (i >= op.x.rows) return;
   const int d = static_cast<int>(op.x.cols);
   RowVec4<kSteps, kFull> x;
-  x.load(&at(op.x, i, 0), d);  // Beside the row's document, not behind it.
+  x.load(&at(op.x, i, 0), d);  // Loaded together with the row's document.
   const bool real = at(op.row_document, 0, i) >= 0;
   Accumulators a;
   each_vec4<kSteps, kFull>(d, [&](int s, int) {
@@ -39,16 +39,16 @@ __global__ void __launch_bounds__(kThreads) rms_norm_forward_bf16(RmsNormForward
   if (lane_index() == 0) at(op.rstd, 0, i) = rstd;
 }
 
-// Rows of at most 128 kSteps elements. Short ones are all there at once: a small model has few
-// blocks, and then what counts is how long one takes.
+// Rows of at most 128 kSteps elements. Short rows are all loaded at once: a small model has few
+// blocks, so that the time of a single one counts.
 template <int kSteps>
 struct NormBlock {
-  static constexpr int kRows = kSteps <= 4 ? kRowBlock : 8;  // At once, a warp for each.
+  static constexpr int kRows = kSteps <= 4 ? kRowBlock : 8;  // At once, one warp each.
   static constexpr int kTurns = kRowBlock / kRows;
   static constexpr int kThreads = kRows * kWarp;
-  static constexpr int kBlocks = kSteps == 16 ? 2 : 1;  // On a multiprocessor.
+  static constexpr int kBlocks = kSteps == 16 ? 2 : 1;  // Per multiprocessor.
   static constexpr int kPairs =
-      (64 * kSteps + kThreads - 1) / kThreads;  // For columns of a thread.
+      (64 * kSteps + kThreads - 1) / kThreads;  // Pairs of columns per thread.
 
   static constexpr bool kKeepsGains = kSteps > 4;  // In shared memory, for all turns.
 
@@ -58,19 +58,19 @@ struct NormBlock {
   }
 };
 
-// The warp's row, of x and dy in shared memory and the gains in any: dx.
+// Computes dx of the warp's row, from x and dy in shared memory and gains in any memory.
 template <int kSteps, bool kFull>
 __device__ __forceinline__ void rms_norm_row(const RmsNormBackward<bf16>& op, std::int64_t i,
                                              bool real, float rstd, const bf16* from_x,
                                              const bf16* from_dy, const float* from_gain) {
   const int d = static_cast<int>(op.x.cols);
   const int lane =
-      4 * lane_index();  // Where the lane's quads begin; the others follow 128 elements apart.
+      4 * lane_index();  // The lane's first quad; the others follow 128 elements apart.
   const float* const gains = from_gain + lane;
   bf16* const dx_row = &at(op.dx, i, 0) + lane;
   const bool adds = op.dresidual.data != nullptr;
   RowVec4<kSteps, kFull> residual = {};
-  if (adds) residual.load(&at(op.dresidual, i, 0), d);  // Asked for before the sum, used behind it.
+  if (adds) residual.load(&at(op.dresidual, i, 0), d);  // Loaded before the sum, used after it.
   RowVec4<kSteps, kFull> x;
   RowVec4<kSteps, kFull> dy;
   x.load(from_x, d);
@@ -97,8 +97,8 @@ __device__ __forceinline__ void rms_norm_row(const RmsNormBackward<bf16>& op, st
 }
 
 // Grid: blocks of 32 rows. A thread owns two neighbouring columns of every 2 kThreads. Rows are
-// copied before it is known whether they belong to a document; those that do not become zeros when
-// they are there.
+// copied before it is known whether they belong to a document; those that do not are zeroed on
+// arrival.
 template <int kSteps, bool kFull, class Block = NormBlock<kSteps>>
 __global__ void __launch_bounds__(Block::kThreads, Block::kBlocks)
     rms_norm_backward_bf16(RmsNormBackward<bf16> op) {

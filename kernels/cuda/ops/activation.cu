@@ -4,9 +4,8 @@
 namespace lockstep {
 namespace {
 
-// A thread per eight neighbours. It asks for all that it reads before it waits for any of it, and
-// so also reads rows of no document, which it throws away. kWide: all eights are whole, at
-// multiples of 16 bytes.
+// One thread per eight neighbours. It issues all loads before it waits for one, and so also loads
+// rows of no document, which it discards. kWide: all eights are whole, at multiples of 16 bytes.
 template <class T, bool kWide>
 __global__ void activation_forward(ActivationForward<T> op) {
   pdl_begin();

@@ -15,7 +15,7 @@ __device__ float block_max(float m) {
   return add(result, 0.0f);
 }
 
-// A block per row.
+// One block per row.
 template <class T>
 __global__ void __launch_bounds__(kThreads) cross_entropy_forward(CrossEntropyForward<T> op) {
   pdl_begin();
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_forward(CrossEntropyFo
   at(op.sum, 0, i) = s;
 }
 
-// For two pairs: the larger ones; the smaller ones, or NaN if one is.
+// The larger elements of two pairs; the smaller ones, or NaN if one is NaN.
 __device__ __forceinline__ std::uint32_t larger_pair(std::uint32_t a, std::uint32_t b) {
   std::uint32_t r;
   asm("max.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
@@ -52,9 +52,9 @@ __device__ __forceinline__ std::uint32_t smaller_pair(std::uint32_t a, std::uint
   return r;
 }
 
-// The same with the row in registers: lane t of the block holds elements 4t .. 4t + 3 of every
-// 1024. Where all that a thread has lies within 87 of the maximum, its exponentials need no care.
-// Three blocks on a multiprocessor, so that two compute while one reads.
+// The same with the row in registers: thread t of the block holds elements 4t .. 4t + 3 of every
+// 1024. If all values of a thread lie within 87 of the maximum, its exponentials need no clamp.
+// Three blocks fit a multiprocessor, so that two compute while one reads.
 template <int kSteps, bool kFull>
 __global__ void __launch_bounds__(kThreads, 3)
     cross_entropy_forward_bf16(CrossEntropyForward<bf16> op) {
@@ -119,7 +119,7 @@ void run_in_registers(CudaQueue queue, const CrossEntropyForward<bf16>& op) {
   launch(queue, grid, dim3(kThreads), kPdl, kernel, op);
 }
 
-// A block per row.
+// One block per row.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy_backward(CrossEntropyBackward<T> op, bool wide) {
@@ -144,7 +144,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// One block; CS of a single column: the 32-row sums by a thread each, then in order.
+// One block. CS of a single column: each thread sums blocks of 32 rows, which are then added in
+// order.
 __global__ void __launch_bounds__(kThreads) microbatch_loss(MicrobatchLoss op) {
   pdl_begin();
   __shared__ float partial[kThreads];
@@ -156,7 +157,7 @@ __global__ void __launch_bounds__(kThreads) microbatch_loss(MicrobatchLoss op) {
     float p = 0.0f;
 #pragma unroll 8
     for (std::int64_t i = begin; i < end; ++i) p = add(p, at(op.loss, 0, i));
-    __syncthreads();  // The last sums have been used.
+    __syncthreads();  // The previous sums have been used.
     partial[threadIdx.x] = p;
     __syncthreads();
     if (threadIdx.x != 0) continue;

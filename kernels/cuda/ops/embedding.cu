@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// drop(x) of some neighbours in a row that belongs to a document.
+// drop(x) of neighbours in a row that belongs to a document.
 template <class Op, int kCount>
 __device__ void drop_some(const Op& op, std::int64_t row, std::int64_t col, float (&x)[kCount]) {
   if (!op.dropout.active) return;
@@ -31,14 +31,14 @@ __global__ void embedding_forward(EmbeddingForward<T> op, bool wide) {
   store_vec8(&at(op.y, e.row, e.col), y, e.count, wide);
 }
 
-// The gradient's blocks: tokens v, v + turns, v + 2 turns and so on, of which frequent neighbours
-// fall to many blocks, and kColumns columns of theirs.
+// A block of the gradient has every 2^shift-th token, so that frequent neighbours fall to different
+// blocks, and kColumns columns of them.
 inline constexpr int kBlock = 512;
 inline constexpr int kBlockWarps = kBlock / kWarp;
 inline constexpr int kColumns = 512;
 inline constexpr int kMostTokens = kBlock;
 inline constexpr int kMostFound = 8192;
-inline constexpr int kLook = 8;  // Rows that a thread looks at before the block counts.
+inline constexpr int kLook = 8;  // Rows that a thread tests before the block counts.
 inline constexpr int kSearched = kLook * kBlock;
 struct Tokens {
   std::int32_t first;  // The block's first token; the others follow 2^shift apart.
@@ -57,9 +57,9 @@ struct Tokens {
     return first + (std::int64_t{place} << shift);
   }
 };
-// Rows that hold a token of the block, in order, and then sorted by token: those of the block's
-// token p are rows[ends[p - 1]] .. rows[ends[p] - 1]. Tokens whose result is written are named in
-// `places`.
+// The rows that hold a token of the block: `row` in row order, `rows` sorted by token. Token p of
+// the block has rows[ends[p - 1]] .. rows[ends[p] - 1]. `places` lists the tokens whose result is
+// written.
 struct Found {
   std::int32_t row[kMostFound];
   std::int32_t rows[kMostFound];
@@ -68,14 +68,14 @@ struct Found {
   std::uint16_t places[kMostTokens];
   int counts[kBlockWarps];
 };
-// Looks at the rows first .. first + kSearched - 1. `total`: how many have been found before and
-// after, in all threads.
+// Searches the rows first .. first + kSearched - 1. `total` rows have been found before, by all
+// threads; returns how many have been found after.
 template <class T>
 __device__ int find(Found& found, const EmbeddingBackward<T>& op, int first, const Tokens& tokens,
                     int total) {
   const int own = first + warp_index() * kLook * kWarp + lane_index();
   const int rows = static_cast<int>(op.dy.rows);
-  std::int32_t token[kLook];  // The ones of no document may be anything.
+  std::int32_t token[kLook];  // Undefined in rows of no document.
   std::int32_t document[kLook];
 #pragma unroll
   for (int k = 0; k < kLook; ++k) {
@@ -91,7 +91,7 @@ __device__ int find(Found& found, const EmbeddingBackward<T>& op, int first, con
         __ballot_sync(kAllLanes, own + k * kWarp < rows & document[k] >= 0 & tokens.has(token[k]));
     count += __popc(mine[k]);
   }
-  __syncthreads();  // The last counts have been used.
+  __syncthreads();  // The previous counts have been used.
   if (lane_index() == 0) found.counts[warp_index()] = count;
   __syncthreads();
   int to = total;
@@ -112,11 +112,11 @@ __device__ int find(Found& found, const EmbeddingBackward<T>& op, int first, con
   }
   return total;
 }
-// `kAdds`: a token without rows has no result. How many tokens have one.
+// Returns how many tokens have a result. `kAdds`: a token without rows has none.
 template <bool kAdds>
 __device__ int sort_by_token(Found& found, const Tokens& tokens, int count) {
   constexpr int kToken =
-      1 << 16;  // Tokens are summed in the upper half of a word, rows in the lower one.
+      1 << 16;  // Tokens are counted in the upper half of a word, rows in the lower one.
   static_assert(kMostFound < kToken);
   const int v = static_cast<int>(threadIdx.x);
   found.ends[v] = 0;
@@ -139,7 +139,7 @@ __device__ int sort_by_token(Found& found, const Tokens& tokens, int count) {
     sum += w < warp_index() ? found.counts[w] : 0;
     all += found.counts[w];
   }
-  found.ends[v] = (sum - own) % kToken;  // Where the token's rows begin, until they are there.
+  found.ends[v] = (sum - own) % kToken;  // The begin of the token's rows, later their end.
   if (has_result) found.places[(sum - own) / kToken] = static_cast<std::uint16_t>(v);
   __syncthreads();
   if (warp_index() != 0) return all / kToken;
@@ -175,16 +175,15 @@ __device__ __forceinline__ void load_four(float (&to)[4], const T* from, std::in
   }
 }
 
-// Where a token's row of the result is: the microbatch's gradient, or the accumulator.
+// The token's row of the result: in the accumulator, or in the microbatch's gradient.
 template <bool kAdds, class T>
 __device__ __forceinline__ float* result_of(const EmbeddingBackward<T>& op, std::int64_t token,
                                             std::int64_t k) {
   return kAdds ? &at(op.acc, token, k) : &at(op.dweight, token, k);
 }
 
-// Asks the second-level cache for what will be added, so that a row's turn need not wait for
-// memory: for all rows of dy, and for what they are added to as their turn comes near, since the
-// cache does not hold both.
+// Prefetches what will be added into the L2 cache, so that no row waits for memory: all rows of dy
+// at once, and the rows of the result a few tokens ahead, since the cache does not hold both.
 __device__ __forceinline__ void fetch_line(const void* line) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
 }
@@ -198,7 +197,7 @@ __device__ __forceinline__ void fetch_rows(const EmbeddingBackward<T>& op, const
     fetch_line(&at(op.dy, found.row[f], k));
   }
 }
-inline constexpr int kFetched = 4;  // So many tokens ahead.
+inline constexpr int kFetched = 4;  // Tokens that are prefetched ahead.
 template <class T>
 __device__ __forceinline__ void fetch_result(const EmbeddingBackward<T>& op, const Found& found,
                                              const Tokens& tokens, int j) {
@@ -216,15 +215,14 @@ __device__ __forceinline__ float4 stored_four(const float* from) { return vec4_o
 __device__ __forceinline__ float element(const Vec4& q, int c) { return q[c]; }
 __device__ __forceinline__ float element(const float4& q, int c) { return part(q, c); }
 
-// sum = add(sum, drop'(dy)) for the rows of dy that are named, in their order, in four columns from
-// k on; `count` of them exist. kPlain: all fours are whole, at multiples of their size, and nothing
-// is dropped.
+// sum = add(sum, drop'(dy)) over the given rows of dy in order, in the four columns from k on, of
+// which `count` exist. kPlain: all fours are whole and aligned, and nothing is dropped.
 template <bool kPlain, class T>
 __device__ __forceinline__ void add_rows(const EmbeddingBackward<T>& op, const std::int32_t* rows,
                                          int many, int k, int count, float (&sum)[4]) {
   constexpr int kMost = 32 / sizeof(T);
   const T* const dy = op.dy.data + k;
-  // So many rows are asked for before the first of them is added.
+  // Loads kRows rows before the first of them is added.
   const auto take = [&]<int kRows>() {
     if constexpr (kPlain) {
       decltype(stored_four(dy)) x[kRows];
@@ -253,8 +251,7 @@ __device__ __forceinline__ void add_rows(const EmbeddingBackward<T>& op, const s
   if (many >= 1) take.template operator()<1>();
 }
 
-// The token's row of the result, in memory that no other thread touches. `before`: of the
-// accumulator.
+// Writes the token's row of the result, which no other thread touches. `before` is the accumulator.
 template <bool kPlain, bool kAdds, class T>
 __device__ __forceinline__ void put_sum(const EmbeddingBackward<T>& op, float* to,
                                         const float (&before)[4], int count,
@@ -269,7 +266,7 @@ __device__ __forceinline__ void put_sum(const EmbeddingBackward<T>& op, float* t
   }
 }
 
-// The sums of the block's `many` tokens, four columns a thread.
+// Sums the rows of the block's `many` tokens, four columns per thread.
 inline constexpr int kTogether = kColumns / 4;  // Threads that share a token.
 inline constexpr int kSharers = kBlock / kTogether;
 template <bool kPlain, bool kAdds, class T>
@@ -293,8 +290,8 @@ __device__ void add_found(const EmbeddingBackward<T>& op, const Found& found, co
   }
 }
 
-// The same where the block's tokens have more rows than it holds: one token after the other, as
-// many rows as it holds.
+// The same where the tokens have more rows than Found holds: one token at a time, and as many rows
+// as one search finds.
 template <bool kPlain, bool kAdds, class T>
 __device__ void add_one_by_one(const EmbeddingBackward<T>& op, Found& found, const Tokens& tokens,
                                int k, int count) {
@@ -305,9 +302,9 @@ __device__ void add_one_by_one(const EmbeddingBackward<T>& op, Found& found, con
     float before[4] = {}, sum[4] = {};
     int all = 0;
     for (int first = 0; first < rows; first += kSearched) {
-      __syncthreads();  // The last rows have been added.
+      __syncthreads();  // The previous rows have been added.
       const int many = find(found, op, first, one, 0);
-      __syncthreads();  // All have written what they found.
+      __syncthreads();  // All threads have written what they found.
       if (adds) add_rows<kPlain>(op, found.row, many, k, count, sum);
       all += many;
     }
@@ -330,7 +327,7 @@ __global__ void __launch_bounds__(kBlock, 2)
                          (vocabulary - first_token + (1 << shift) - 1) >> shift};
   const int k =
       static_cast<int>(blockIdx.y) * kColumns + static_cast<int>(threadIdx.x) % kTogether * 4;
-  const int columns = static_cast<int>(op.dy.cols) - k;  // At most so many are this thread's.
+  const int columns = static_cast<int>(op.dy.cols) - k;  // At most so many exist for this thread.
   const int rows = static_cast<int>(op.dy.rows);
   int count = 0;
   for (int first = 0; first < rows; first += kSearched) {
@@ -338,15 +335,15 @@ __global__ void __launch_bounds__(kBlock, 2)
       return add_one_by_one<kPlain, kAdds>(op, found, tokens, k, columns);
     count = find(found, op, first, tokens, count);
   }
-  __syncthreads();  // All have written what they found.
+  __syncthreads();  // All threads have written what they found.
   fetch_rows(op, found, count);
   const int many = sort_by_token<kAdds>(found, tokens, count);
   __syncthreads();
   if (columns > 0) add_found<kPlain, kAdds>(op, found, tokens, many, k, columns);
 }
 
-// Blocks begin at the tokens 0 .. 2^shift - 1: some 256 blocks, or as many as hold no more tokens
-// than they may.
+// Returns the shift for blocks that begin at the tokens 0 .. 2^shift - 1: some 256 blocks, or more
+// if they would have too many tokens each.
 int token_shift(std::int64_t tokens, std::int64_t columns) {
   int shift = 0;
   while ((columns << shift) < 256 || (tokens >> shift) >= kMostTokens) ++shift;

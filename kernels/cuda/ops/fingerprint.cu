@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// One block a function. Integer sums modulo 2^64: their order is free.
+// One block per function. Integer sums modulo 2^64: their order is free.
 __global__ void fingerprint_kernel(Out<std::uint64_t> hashes, bool flush) {
   pdl_begin();
   __shared__ unsigned long long sum;

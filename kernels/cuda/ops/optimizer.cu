@@ -20,9 +20,9 @@ __global__ void accumulate_gradient(AccumulateGradient op, bool wide) {
   store_vec8(&at(op.acc, e.row, e.col), acc, e.count, wide);
 }
 
-// Neighbouring threads write neighbouring 16 bytes: pieces of 32 would leave as two halves of a
-// sector each.
-inline constexpr int kZeros = 4;  // Pieces of a thread.
+// Neighbouring threads write neighbouring pieces of 16 bytes; pieces of 32 would leave as two half
+// sectors each.
+inline constexpr int kZeros = 4;  // Pieces per thread.
 __global__ void zero_gradient(float* acc, std::int64_t pieces) {
   pdl_begin();
   const std::int64_t first = std::int64_t{blockIdx.x} * kZeros * kThreads + threadIdx.x;
@@ -38,7 +38,7 @@ __global__ void zero_gradient_alone(ZeroGradient op) {
   if (e.inside) at(op.acc, e.row, e.col) = 0.0f;
 }
 
-// A warp per row.
+// One warp per row.
 __global__ void gradient_row_sums(GradientRowSums op) {
   pdl_begin();
   const std::int64_t i = warp_item();

@@ -4,7 +4,7 @@
 namespace lockstep {
 namespace {
 
-// Every row and chunk as if there were no documents.
+// Initialises every row and chunk as if there were no documents.
 __global__ void clear_tables(PackMetadata op) {
   pdl_begin();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -24,15 +24,15 @@ __device__ int chunks_of(std::int32_t length, std::int32_t chunk) {
   return (length + chunk - 1) / chunk;
 }
 
-// 256 slots at a time: one thread lays them end to end, then all threads write.
+// 256 slots at a time: one thread places them one after the other, then all threads write.
 struct Slots {
   std::int32_t length[kThreads];
   std::int32_t start[kThreads];
   std::int32_t first_chunk[kThreads];
 };
 struct End {
-  std::int32_t row = 0;    // Where the next slot begins.
-  std::int32_t chunk = 0;  // The next chunk.
+  std::int32_t row = 0;    // First row of the next slot.
+  std::int32_t chunk = 0;  // First chunk of the next slot.
   std::int64_t last = -1;  // The last slot with rows.
 };
 __device__ void lay(const PackMetadata& op, std::int64_t first, int count, Slots& slots, End& end) {
@@ -47,7 +47,7 @@ __device__ void lay(const PackMetadata& op, std::int64_t first, int count, Slots
     end.last = first + x;
   }
   if (end.row > op.row_document.cols || end.chunk > op.chunk_document.cols)
-    __trap();  // A broken contract.
+    __trap();  // The documents do not fit the pack.
 }
 
 __device__ void write_slots(const PackMetadata& op, std::int64_t first, int count,
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kThreads) place_slots(PackMetadata op) {
   }
 }
 
-// A block per slot.
+// One block per slot.
 __global__ void describe_rows(PackMetadata op) {
   pdl_begin();
   const std::int64_t s = blockIdx.x;

@@ -16,7 +16,7 @@ __device__ void drop_vec8(const Op& op, const Vec8s& e, float (&x)[kVec8]) {
   });
 }
 
-// Elements are asked for beside the row's document, not behind it.
+// Elements are loaded together with the row's document, not after it.
 template <class T>
 __global__ void residual_forward(ResidualForward<T> op, bool wide) {
   pdl_begin();

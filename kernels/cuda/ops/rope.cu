@@ -17,7 +17,7 @@ __global__ void rope_table(RopeTable op) {
   at(op.table, e.row, half + e.col) = sn;
 }
 
-// A thread per eight pairs of a head; q and k heads lie side by side.
+// One thread per eight pairs of a head. The heads of q and k lie side by side.
 template <class T>
 __global__ void rope(Rope<T> op, bool wide) {
   pdl_begin();
@@ -31,7 +31,7 @@ __global__ void rope(Rope<T> op, bool wide) {
   const std::int64_t i = (place - head * per_head) * kVec8;
   T* const low = &at(op.qkv, e.row, head * op.head_dim + i);
   float a[kVec8], b[kVec8], cs[kVec8], sn[kVec8];
-  load_vec8(a, low, half - i, wide);  // Beside the row's document, not behind it.
+  load_vec8(a, low, half - i, wide);  // Loaded together with the row's document, not after it.
   load_vec8(b, low + half, half - i, wide);
   const std::int64_t position = at(op.row_position, 0, e.row);
   if (at(op.row_document, 0, e.row) < 0) return;
