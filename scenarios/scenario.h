@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "scenarios/counter.h"
+
 namespace lockstep {
 
 // The greatest seed. The seed after it is 0.
@@ -190,13 +192,13 @@ struct Scenario {
 
   struct CounterRule {
     std::optional<std::int64_t> min, max;  // An exact number has both.
-    std::string same_as;                   // A counter's name, or "".
+    std::optional<Counter> same_as = {};
   };
   struct Expect {
     ExpectedVerdict verdict = ExpectedVerdict::holds;
     std::string error = "none";
     std::string judge = "none";
-    std::map<std::string, CounterRule> counters;
+    std::map<Counter, CounterRule, ByName> counters;
   } expect;
 
   // Not a key: the folder that `data.path` is relative to. Not part of the canonical form.

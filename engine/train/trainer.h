@@ -17,6 +17,7 @@
 #include "engine/train/step_listener.h"
 #include "engine/train/step_result.h"
 #include "engine/train/trainer_options.h"
+#include "scenarios/counter.h"
 #include "scenarios/documents/documents.h"
 #include "scenarios/scenario.h"
 
@@ -48,7 +49,7 @@ class Trainer {
   std::vector<std::vector<float>> read(std::span<const StoredValues> list) const;
   std::string weight_digest() const;  // 32 hex digits: hi, lo. Every rank calls it.
   // docs/scenario-reference.md, section 3, has their names.
-  std::map<std::string, std::int64_t> counters() const;
+  Counters counters() const;
 
   // A checkpoint is safetensors, written to a temporary file, synced and renamed. A failed save
   // throws DeviceError or std::runtime_error and leaves the earlier checkpoint valid; after `load`

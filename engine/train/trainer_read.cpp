@@ -25,42 +25,42 @@ std::vector<float> widened(const StoredValues& values, const void* from) {
   return wide;
 }
 
-using Counters = std::map<std::string, std::int64_t>;
-
 // Counters of the graphs and of the step loop.
 Counters loop_counters(const StepLoop& loop) {
   const RunCounters run = loop.counters();
   const GraphSet& graphs = loop.graphs();
-  return {{"graphs_captured", graphs.captured},
-          {"graph_replays", graphs.launches},
-          {"eager_fallbacks", run.eager_fallbacks},
-          {"graphs_evicted", graphs.evicted},
-          {"recaptures", run.recaptures},
-          {"max_outstanding", run.max_outstanding},
-          {"slots_live", run.slots_live},
-          {"evaluations", run.evaluations},
-          {"collectives_in_graphs", run.collectives_in_graphs},
-          {"persistent_buffers", run.persistent_buffers},
-          {"late_gathers", run.late_gathers}};
+  return {{Counter::graphs_captured, graphs.captured},
+          {Counter::graph_replays, graphs.launches},
+          {Counter::eager_fallbacks, run.eager_fallbacks},
+          {Counter::graphs_evicted, graphs.evicted},
+          {Counter::recaptures, run.recaptures},
+          {Counter::max_outstanding, run.max_outstanding},
+          {Counter::slots_live, run.slots_live},
+          {Counter::evaluations, run.evaluations},
+          {Counter::collectives_in_graphs, run.collectives_in_graphs},
+          {Counter::persistent_buffers, run.persistent_buffers},
+          {Counter::late_gathers, run.late_gathers}};
 }
 
 Counters offload_counters(const RunCounters& run) {
-  return {
-      {"bytes_planned", run.bytes_planned},       {"bytes_offloaded", run.bytes_offloaded},
-      {"bytes_reloaded", run.bytes_reloaded},     {"offloads_in_flight", run.offloads_in_flight},
-      {"offloads_delayed", run.offloads_delayed}, {"spare_buffers", run.spare_buffers}};
+  return {{Counter::bytes_planned, run.bytes_planned},
+          {Counter::bytes_offloaded, run.bytes_offloaded},
+          {Counter::bytes_reloaded, run.bytes_reloaded},
+          {Counter::offloads_in_flight, run.offloads_in_flight},
+          {Counter::offloads_delayed, run.offloads_delayed},
+          {Counter::spare_buffers, run.spare_buffers}};
 }
 
 Counters device_counters(Device& device) {
   const int rank = device.place.rank;
-  return {{"host_syncs", device.counters.host_syncs},
-          {"expert_rows_read", device.counters.of(rank).expert_rows_read},
-          {"ops", device.counters.ops},
-          {"ops_recomputed", device.counters.of(rank).ops_recomputed},
-          {"attention_by_cudnn", device.counters.of(rank).attention_by_cudnn},
-          {"delays_applied", device.counters.delays},
-          {"bytes_poisoned", device.backend().bytes_poisoned()},
-          {"bytes_poisoned_padding", device.counters.bytes_poisoned}};
+  return {{Counter::host_syncs, device.counters.host_syncs},
+          {Counter::expert_rows_read, device.counters.of(rank).expert_rows_read},
+          {Counter::ops, device.counters.ops},
+          {Counter::ops_recomputed, device.counters.of(rank).ops_recomputed},
+          {Counter::attention_by_cudnn, device.counters.of(rank).attention_by_cudnn},
+          {Counter::delays_applied, device.counters.delays},
+          {Counter::bytes_poisoned, device.backend().bytes_poisoned()},
+          {Counter::bytes_poisoned_padding, device.counters.bytes_poisoned}};
 }
 
 Counters router_counters(const std::vector<RoutedPairs>& layers) {
@@ -71,7 +71,9 @@ Counters router_counters(const std::vector<RoutedPairs>& layers) {
     experts += std::count_if(layer.chosen.begin(), layer.chosen.end(),
                              [](std::int64_t n) { return n > 0; });
   }
-  return {{"tokens_dropped", pairs - kept}, {"pairs_routed", pairs}, {"experts_used", experts}};
+  return {{Counter::tokens_dropped, pairs - kept},
+          {Counter::pairs_routed, pairs},
+          {Counter::experts_used, experts}};
 }
 
 }  // namespace
@@ -169,8 +171,8 @@ Counters Trainer::counters() const {
   all.merge(loop_counters(my.loop));
   all.merge(offload_counters(my.loop.counters()));
   all.merge(device_counters(my.device));
-  all["collectives"] = my.communicator() == nullptr ? 0 : my.communicator()->collectives;
-  all["bytes_poisoned_staging"] = my.loop.bytes_poisoned();
+  all[Counter::collectives] = my.communicator() == nullptr ? 0 : my.communicator()->collectives;
+  all[Counter::bytes_poisoned_staging] = my.loop.bytes_poisoned();
   return all;
 }
 

@@ -75,7 +75,7 @@ std::vector<DispatchCount> count_dispatch(std::uint64_t campaign_seed, std::int6
     options.watcher = &counter;
     const CaseResult result = run_case(one.scenario, options);
     if (result.verdict != Verdict::holds) throw WorldError("bench: " + failure_block(result));
-    counter.count[delays] = result.counters.at("delays_applied");
+    counter.count[delays] = result.counters.at(Counter::delays_applied);
     for (std::size_t call = 0; call < calls; ++call) seen[call].push_back(counter.count[call]);
   }
   std::vector<DispatchCount> table;

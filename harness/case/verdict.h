@@ -9,6 +9,7 @@
 
 #include "engine/device/backend.h"
 #include "engine/device/judge_kind.h"
+#include "scenarios/counter.h"
 
 namespace lockstep {
 
@@ -39,8 +40,6 @@ struct FirstDifference {
   std::optional<std::int64_t> stored_ulp = {};  // Of the type that is stored.
   friend bool operator==(const FirstDifference&, const FirstDifference&) = default;
 };
-
-using Counters = std::map<std::string, std::int64_t>;
 
 // One scenario in one precision.
 struct CaseResult {

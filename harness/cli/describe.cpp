@@ -108,7 +108,7 @@ void write_expectations(std::ostringstream& out, const Scenario& scenario) {
   for (const PrecisionExpectations& precision : expectations_by_precision(scenario)) {
     out << "\nwhat a run in " << to_text(precision.numerics) << " must count\n";
     for (const Expectation& one : precision.expected) {
-      out << "  " << one.counter << " " << range_text(one.min, one.max) << "  (" << one.why
+      out << "  " << to_text(one.counter) << " " << range_text(one.min, one.max) << "  (" << one.why
           << ")\n";
     }
   }

@@ -52,8 +52,8 @@ std::int64_t pairs_of(const Scenario& scenario, const StepData& step) {
   return tokens_of(step) * scenario.model.moe.top_k * layers_of_experts(scenario);
 }
 
-Expectation exactly(std::string counter, std::int64_t value, std::string why) {
-  return {std::move(counter), value, value, std::move(why)};
+Expectation exactly(Counter counter, std::int64_t value, std::string why) {
+  return {counter, value, value, std::move(why)};
 }
 
 // Totals of all steps.
@@ -118,10 +118,10 @@ Totals totals_of(const Scenario& scenario, const DataSource& data, const Shardin
 void add_captures(const Scenario& scenario, const DataSource& data,
                   std::vector<Expectation>& list) {
   const std::int64_t captured = tally_graphs(scenario, data).captured;
-  Expectation all =
-      exactly("graphs_captured", captured, "every region, both directions, every slot and bucket");
+  Expectation all = exactly(Counter::graphs_captured, captured,
+                            "every region, both directions, every slot and bucket");
   Expectation evicted{
-      .counter = "graphs_evicted", .max = 0, .why = "cuda_graph.graph_memory_limit"};
+      .counter = Counter::graphs_evicted, .max = 0, .why = "cuda_graph.graph_memory_limit"};
   if (scenario.cuda_graph.graph_memory_limit > 0)
     all.max = evicted.max = std::numeric_limits<std::int64_t>::max();
   list.insert(list.end(), {all, evicted});
@@ -130,21 +130,22 @@ void add_captures(const Scenario& scenario, const DataSource& data,
 void add_graphs(const Scenario& scenario, const Totals& totals, std::int64_t regions,
                 std::vector<Expectation>& list) {
   const auto& [replays, fallbacks] = totals.training;
-  list.push_back(exactly("graph_replays", replays + totals.evaluation_replays,
+  list.push_back(exactly(Counter::graph_replays, replays + totals.evaluation_replays,
                          std::to_string(regions) + " regions, warm-up of " +
                              std::to_string(scenario.cuda_graph.warmup_steps) +
                              " steps, documents that fit the largest bucket"));
-  list.push_back(exactly("eager_fallbacks", fallbacks, "documents that exceed the largest bucket"));
+  list.push_back(
+      exactly(Counter::eager_fallbacks, fallbacks, "documents that exceed the largest bucket"));
   // The graphs that a scenario asks for are those of training; an evaluation that fits is no
   // substitute.
   if (replays == 0 && regions > 0 && !allows_no_replay(scenario)) {
-    list.push_back({.counter = "graph_replays",
+    list.push_back({.counter = Counter::graph_replays,
                     .min = totals.evaluation_replays + 1,
                     .why = "the scenario asks for graphs"});
   }
   // A graph of a whole iteration is captured when a step fits: a recapture with none since the last
   // is no recapture.
-  list.push_back(exactly("recaptures", std::ssize(scenario.training.recapture_at),
+  list.push_back(exactly(Counter::recaptures, std::ssize(scenario.training.recapture_at),
                          "training.recapture_at, each with graphs to tear down"));
 }
 
@@ -153,7 +154,8 @@ void add_graphs(const Scenario& scenario, const Totals& totals, std::int64_t reg
 void add_offload(const Scenario& scenario, std::int64_t microbatches,
                  std::vector<Expectation>& list) {
   const OffloadDemand demand = offload_demand(scenario);
-  for (const char* counter : {"bytes_planned", "bytes_offloaded", "bytes_reloaded"}) {
+  for (const Counter counter :
+       {Counter::bytes_planned, Counter::bytes_offloaded, Counter::bytes_reloaded}) {
     Expectation one =
         exactly(counter, demand.fixed * microbatches, "offload.modules, fraction and min_bytes");
     if (!demand.per_pair.empty()) one.max = std::numeric_limits<std::int64_t>::max();
@@ -166,13 +168,13 @@ void add_offload(const Scenario& scenario, std::int64_t microbatches,
   }
   const Scenario::Offload& offload = scenario.offload;
   if (offload.max_inflight)
-    list.push_back({.counter = "offloads_in_flight",
+    list.push_back({.counter = Counter::offloads_in_flight,
                     .max = *offload.max_inflight,
                     .why = "offload.max_inflight"});
-  list.push_back(exactly("offloads_delayed",
+  list.push_back(exactly(Counter::offloads_delayed,
                          offload.delay_until_cuda_graph ? demand.of_experts * microbatches : 0,
                          "groups of offload.delay_until_cuda_graph"));
-  list.push_back(exactly("spare_buffers", offload.pool_slack * std::ssize(demand.sizes),
+  list.push_back(exactly(Counter::spare_buffers, offload.pool_slack * std::ssize(demand.sizes),
                          "offload.pool_slack"));
 }
 
@@ -180,7 +182,7 @@ void add_offload(const Scenario& scenario, std::int64_t microbatches,
 // host.
 void add_prefetch(const Scenario& scenario, std::vector<Expectation>& list) {
   if (scenario.fsdp.strategy != Sharding::optim_grads_params) return;
-  Expectation late{.counter = "late_gathers", .why = "fsdp.prefetch"};
+  Expectation late{.counter = Counter::late_gathers, .why = "fsdp.prefetch"};
   if (scenario.fsdp.prefetch > 0) late.max = 0;
   if (scenario.fsdp.prefetch == 0 && scenario.cuda_graph.impl != GraphImpl::full_iteration)
     late.min = 1;
@@ -205,19 +207,19 @@ std::int64_t recomputed_ops(const Scenario& scenario) {
 void add_routing(const Scenario& scenario, std::int64_t pairs, std::vector<Expectation>& list) {
   const std::int64_t layers = layers_of_experts(scenario);
   if (layers == 0) return;
-  list.push_back(exactly("pairs_routed", pairs, "tokens x top_k x layers of experts"));
+  list.push_back(exactly(Counter::pairs_routed, pairs, "tokens x top_k x layers of experts"));
   const Scenario::Model::Moe& moe = scenario.model.moe;
-  list.push_back({.counter = "experts_used",
+  list.push_back({.counter = Counter::experts_used,
                   .min = pairs > 0 ? moe.top_k * layers : 0,
                   .max = moe.experts * layers * scenario.parallel.data,
                   .why = "a token goes to top_k experts in each layer"});
-  if (!moe.capacity_factor) list.push_back(exactly("tokens_dropped", 0, "dropless"));
+  if (!moe.capacity_factor) list.push_back(exactly(Counter::tokens_dropped, 0, "dropless"));
 }
 
 void add_waits(const Totals& totals, std::vector<Expectation>& list) {
-  list.push_back(exactly("expert_rows_read", totals.rows_read, "model.moe.host_sync"));
+  list.push_back(exactly(Counter::expert_rows_read, totals.rows_read, "model.moe.host_sync"));
   // Waits that are missing are for the checker to find.
-  Expectation one{.counter = "host_syncs",
+  Expectation one{.counter = Counter::host_syncs,
                   .why = "one a microbatch, two a step, and those of model.moe.host_sync"};
   if (!totals.grows) one.max = totals.host_waits;
   list.push_back(one);
@@ -265,27 +267,28 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   std::vector<Expectation> list;
   add_graphs(scenario, totals, regions, list);
   add_captures(scenario, data, list);
-  list.push_back(exactly("max_outstanding", scenario.training.in_flight, "training.in_flight"));
-  list.push_back(exactly("slots_live", scenario.training.in_flight,
+  list.push_back(
+      exactly(Counter::max_outstanding, scenario.training.in_flight, "training.in_flight"));
+  list.push_back(exactly(Counter::slots_live, scenario.training.in_flight,
                          "a slot for each of those, in every step"));
-  list.push_back(exactly("evaluations", totals.evaluations, "training.eval_every"));
-  list.push_back(exactly("collectives", totals.collectives,
+  list.push_back(exactly(Counter::evaluations, totals.evaluations, "training.eval_every"));
+  list.push_back(exactly(Counter::collectives, totals.collectives,
                          "fsdp.strategy, its units and buckets, and microbatches"));
-  list.push_back(exactly("collectives_in_graphs", totals.in_graphs,
+  list.push_back(exactly(Counter::collectives_in_graphs, totals.in_graphs,
                          "what the passes of a replayed step exchange"));
-  list.push_back(exactly("persistent_buffers", std::ssize(plan.persistent),
+  list.push_back(exactly(Counter::persistent_buffers, std::ssize(plan.persistent),
                          "units outside of the pool's class"));
   add_offload(scenario, totals.microbatches, list);
   add_prefetch(scenario, list);
-  list.push_back(
-      exactly("ops_recomputed", recomputed_ops(scenario) * totals.microbatches, "model.recompute"));
+  list.push_back(exactly(Counter::ops_recomputed, recomputed_ops(scenario) * totals.microbatches,
+                         "model.recompute"));
   const auto layers = std::count(scenario.model.pattern.begin(), scenario.model.pattern.end(), '*');
   const bool by_cudnn = scenario.model.core_attention == CoreAttention::cudnn;
-  list.push_back(exactly("attention_by_cudnn", by_cudnn ? layers * totals.microbatches : 0,
+  list.push_back(exactly(Counter::attention_by_cudnn, by_cudnn ? layers * totals.microbatches : 0,
                          "model.core_attention"));
   add_routing(scenario, totals.pairs, list);
   add_waits(totals, list);
-  list.push_back({.counter = "ops", .min = 1, .why = "a run without an op proves nothing"});
+  list.push_back({.counter = Counter::ops, .min = 1, .why = "a run without an op proves nothing"});
   return list;
 }
 
@@ -334,34 +337,34 @@ std::string ranks_with_the_same_documents(const Scenario& scenario, const DataSo
 std::string unmet(const std::vector<Expectation>& expected, const Counters& counters) {
   for (const Expectation& one : expected) {
     const auto found = counters.find(one.counter);
-    if (found == counters.end()) return "the engine does not count " + one.counter;
+    if (found == counters.end()) return "the engine does not count " + to_text(one.counter);
     if (found->second < one.min || found->second > one.max) {
-      return one.counter + " is " + std::to_string(found->second) + ", expected " +
+      return to_text(one.counter) + " is " + std::to_string(found->second) + ", expected " +
              range_text(one.min, one.max) + " (" + one.why + ")";
     }
   }
   return "";
 }
 
-std::string unmet(const std::map<std::string, Scenario::CounterRule>& rules,
+std::string unmet(const std::map<Counter, Scenario::CounterRule, ByName>& rules,
                   const Counters& counters) {
-  for (const auto& [name, rule] : rules) {
-    const auto found = counters.find(name);
-    if (found == counters.end()) return "the engine does not count " + name;
+  for (const auto& [counter, rule] : rules) {
+    const auto found = counters.find(counter);
+    if (found == counters.end()) return "the engine does not count " + to_text(counter);
     const std::int64_t value = found->second;
     std::int64_t min = rule.min.value_or(std::numeric_limits<std::int64_t>::min());
     std::int64_t max = rule.max.value_or(std::numeric_limits<std::int64_t>::max());
-    if (!rule.same_as.empty()) {
-      const auto other = counters.find(rule.same_as);
-      if (other == counters.end()) return "the engine does not count " + rule.same_as;
+    if (rule.same_as) {
+      const auto other = counters.find(*rule.same_as);
+      if (other == counters.end()) return "the engine does not count " + to_text(*rule.same_as);
       min = max = other->second;
     }
     if (value >= min && value <= max) continue;
-    const std::string wanted = rule.same_as.empty() ? "" : rule.same_as + ", ";
+    const std::string wanted = rule.same_as ? to_text(*rule.same_as) + ", " : "";
     const std::string low = min == std::numeric_limits<std::int64_t>::min()
                                 ? "at most " + std::to_string(max)
                                 : range_text(min, max);
-    return name + " is " + std::to_string(value) + ", the file expects " + wanted + low;
+    return to_text(counter) + " is " + std::to_string(value) + ", the file expects " + wanted + low;
   }
   return "";
 }

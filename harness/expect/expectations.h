@@ -13,7 +13,7 @@
 namespace lockstep {
 
 struct Expectation {
-  std::string counter;
+  Counter counter = Counter::ops;
   std::int64_t min = 0;
   std::int64_t max = std::numeric_limits<std::int64_t>::max();
   std::string why;
@@ -50,7 +50,7 @@ std::string range_text(std::int64_t min, std::int64_t max);
 // "" or the first expectation that does not hold, as a sentence.
 std::string unmet(const std::vector<Expectation>& expected, const Counters& counters);
 // The same for `expect.counters` of the scenario.
-std::string unmet(const std::map<std::string, Scenario::CounterRule>& rules,
+std::string unmet(const std::map<Counter, Scenario::CounterRule, ByName>& rules,
                   const Counters& counters);
 
 }  // namespace lockstep

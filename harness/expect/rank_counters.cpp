@@ -3,20 +3,23 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kOfStructure[] = {
-    "graphs_captured",    "graph_replays",         "eager_fallbacks",    "graphs_evicted",
-    "recaptures",         "max_outstanding",       "slots_live",         "evaluations",
-    "collectives",        "collectives_in_graphs", "persistent_buffers", "late_gathers",
-    "offloads_in_flight", "spare_buffers"};
-constexpr const char* kOfWork[] = {
-    "tokens_dropped",     "pairs_routed",     "experts_used",           "bytes_planned",
-    "bytes_offloaded",    "bytes_reloaded",   "bytes_poisoned_staging", "ops_recomputed",
-    "attention_by_cudnn", "offloads_delayed", "expert_rows_read"};
+constexpr Counter kOfStructure[] = {Counter::graphs_captured,    Counter::graph_replays,
+                                    Counter::eager_fallbacks,    Counter::graphs_evicted,
+                                    Counter::recaptures,         Counter::max_outstanding,
+                                    Counter::slots_live,         Counter::evaluations,
+                                    Counter::collectives,        Counter::collectives_in_graphs,
+                                    Counter::persistent_buffers, Counter::late_gathers,
+                                    Counter::offloads_in_flight, Counter::spare_buffers};
+constexpr Counter kOfWork[] = {
+    Counter::tokens_dropped,         Counter::pairs_routed,    Counter::experts_used,
+    Counter::bytes_planned,          Counter::bytes_offloaded, Counter::bytes_reloaded,
+    Counter::bytes_poisoned_staging, Counter::ops_recomputed,  Counter::attention_by_cudnn,
+    Counter::offloads_delayed,       Counter::expert_rows_read};
 
-constexpr const char* kOfDevices[] = {"host_syncs", "ops", "delays_applied", "bytes_poisoned",
-                                      "bytes_poisoned_padding"};
+constexpr Counter kOfDevices[] = {Counter::host_syncs, Counter::ops, Counter::delays_applied,
+                                  Counter::bytes_poisoned, Counter::bytes_poisoned_padding};
 
-std::int64_t count_of(const Counters& counters, const char* name) {
+std::int64_t count_of(const Counters& counters, Counter name) {
   const auto found = counters.find(name);
   return found == counters.end() ? -1 : found->second;
 }
@@ -25,12 +28,12 @@ std::int64_t count_of(const Counters& counters, const char* name) {
 
 Counters merged(const std::vector<Counters>& ranks, bool apart) {
   Counters all = ranks.front();
-  const auto add_up = [&](const char* name) {
+  const auto add_up = [&](Counter name) {
     if (!all.contains(name)) return;
     for (std::size_t r = 1; r < ranks.size(); ++r) all[name] += ranks[r].at(name);
   };
-  for (const char* name : kOfWork) add_up(name);
-  for (const char* name : kOfDevices) {
+  for (const Counter name : kOfWork) add_up(name);
+  for (const Counter name : kOfDevices) {
     if (apart) add_up(name);
   }
   return all;
@@ -38,11 +41,11 @@ Counters merged(const std::vector<Counters>& ranks, bool apart) {
 
 std::string disagreement(const std::vector<Counters>& ranks) {
   for (std::size_t r = 1; r < ranks.size(); ++r) {
-    for (const char* name : kOfStructure) {
+    for (const Counter name : kOfStructure) {
       const std::int64_t first = count_of(ranks.front(), name), other = count_of(ranks[r], name);
       if (first == other) continue;
-      return "rank " + std::to_string(r) + " counts " + std::to_string(other) + " " + name +
-             ", rank 0 " + std::to_string(first);
+      return "rank " + std::to_string(r) + " counts " + std::to_string(other) + " " +
+             to_text(name) + ", rank 0 " + std::to_string(first);
     }
   }
   return "";

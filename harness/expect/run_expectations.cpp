@@ -36,21 +36,23 @@ void expect_routing(const Scenario& scenario, std::span<const oracle::StepResult
     }
   }
   const std::int64_t experts = std::ssize(used);
-  expected.push_back({"pairs_routed", pairs, pairs, "the oracle's count"});
-  expected.push_back({"tokens_dropped", dropped, dropped, "the oracle's count"});
-  expected.push_back({"experts_used", experts, experts, "the oracle's count"});
+  expected.push_back({Counter::pairs_routed, pairs, pairs, "the oracle's count"});
+  expected.push_back({Counter::tokens_dropped, dropped, dropped, "the oracle's count"});
+  expected.push_back({Counter::experts_used, experts, experts, "the oracle's count"});
   if (demand.per_pair.empty()) return;
   const std::int64_t bytes = demand.fixed * microbatches + bytes_of_rows;
-  for (const char* counter : {"bytes_planned", "bytes_offloaded", "bytes_reloaded"}) {
+  for (const Counter counter :
+       {Counter::bytes_planned, Counter::bytes_offloaded, Counter::bytes_reloaded}) {
     expected.push_back({counter, bytes, bytes, "rows that the oracle's experts have"});
   }
 }
 
 void expect_checker(const Scenario& scenario, const DataSource& data, const CheckerEvidence& seen,
                     std::vector<Expectation>& expected) {
-  expected.push_back({.counter = "hazards_checked", .min = 1, .why = "checker.hazards is true"});
+  expected.push_back(
+      {.counter = Counter::hazards_checked, .min = 1, .why = "checker.hazards is true"});
   // All ranks launch alike.
-  expected.push_back({.counter = "graph_replays",
+  expected.push_back({.counter = Counter::graph_replays,
                       .min = (seen.launches + seen.ranks - 1) / seen.ranks,
                       .max = seen.launches / seen.ranks,
                       .why = "so many launches of a rank were seen at the device door"});
@@ -59,8 +61,8 @@ void expect_checker(const Scenario& scenario, const DataSource& data, const Chec
     const GraphTally tally = tally_graphs(scenario, data, calls);
     const char* why =
         "cuda_graph.graph_memory_limit, and the sizes of graphs seen at the device door";
-    expected.push_back({"graphs_captured", tally.captured, tally.captured, why});
-    expected.push_back({"graphs_evicted", tally.evicted, tally.evicted, why});
+    expected.push_back({Counter::graphs_captured, tally.captured, tally.captured, why});
+    expected.push_back({Counter::graphs_evicted, tally.evicted, tally.evicted, why});
   }
 }
 
@@ -71,17 +73,17 @@ std::vector<Expectation> expectations_of_run(const Scenario& scenario, const Dat
   std::vector<Expectation> expected = expectations(scenario, data);
   if (evidence.oracle_steps) expect_routing(scenario, *evidence.oracle_steps, expected);
   if (evidence.explored) {
-    expected.push_back({.counter = "schedules_explored",
+    expected.push_back({.counter = Counter::schedules_explored,
                         .min = scenario.checker.schedule.count,
                         .why = "checker.schedule.count"});
   }
   if (!scenario.checker.delays.empty()) {
-    expected.push_back({.counter = "delays_applied", .min = 1, .why = "checker.delays"});
+    expected.push_back({.counter = Counter::delays_applied, .min = 1, .why = "checker.delays"});
   }
   if (evidence.checker) expect_checker(scenario, data, *evidence.checker, expected);
-  const std::pair<Poison, const char*> kinds[] = {{Poison::fresh, "bytes_poisoned"},
-                                                  {Poison::padding, "bytes_poisoned_padding"},
-                                                  {Poison::staging, "bytes_poisoned_staging"}};
+  const std::pair<Poison, Counter> kinds[] = {{Poison::fresh, Counter::bytes_poisoned},
+                                              {Poison::padding, Counter::bytes_poisoned_padding},
+                                              {Poison::staging, Counter::bytes_poisoned_staging}};
   for (const auto& [kind, counter] : kinds) {
     if (holds(scenario.checker.poison, kind))
       expected.push_back({.counter = counter, .min = 1, .why = "checker.poison"});

@@ -43,10 +43,6 @@ struct DeviceFault {
   std::int64_t index = 0;
 };
 std::string to_text(const DeviceFault& fault);
-// The counter of a run with such a fault: how often it met its call.
-inline constexpr char kTriggered[] = "door_faults_struck";
-// How often a run met a place of the planted fault, whether it is one at the device or in the code.
-inline constexpr char kPlantedFaultMet[] = "planted_fault_met";
 
 // Absent for a text that is none. Whether a run has such a call is known when it has ended.
 std::optional<DeviceFault> device_fault(std::string_view text);

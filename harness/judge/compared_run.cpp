@@ -4,6 +4,7 @@
 #include <boost/json.hpp>
 #include <utility>
 
+#include "harness/case/counters_json.h"
 #include "harness/case/guard.h"
 #include "harness/case/schedules.h"
 #include "harness/judge/eager_judge.h"
@@ -104,10 +105,10 @@ bool ComparedRun::Rank::holds_so_far() {
 }
 
 void ComparedRun::count(const ThreadRank& rank) {
-  const std::string own = boost::json::serialize(boost::json::value_from(rank.trainer.counters()));
+  const std::string own = boost::json::serialize(to_json(rank.trainer.counters()));
   const std::vector<std::string> said = rank.communicator.all_gather_object(own);
   for (std::size_t r = 0; r < said.size(); ++r) {
-    counters_[r] = boost::json::value_to<Counters>(boost::json::parse(said[r]));
+    counters_[r] = counters_from_json(boost::json::parse(said[r]).as_object());
   }
 }
 

@@ -217,7 +217,7 @@ RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& referen
     compare_results(one, reference, sim, records ? &tee : judge, outcome);
     if (outcome.holds()) checker.throw_found();
     if (logs && outcome.holds()) outcome.redundant_edges = redundant_edges(log);
-    (*outcome.counters)["hazards_checked"] = checker.checked();
+    (*outcome.counters)[Counter::hazards_checked] = checker.checked();
     outcome.launches = checker.launches();
     outcome.captured_calls = checker.captured_calls();
     if (records) outcome.program = std::move(recorder).finish();

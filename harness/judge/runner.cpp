@@ -65,9 +65,10 @@ class Case {
     } catch (const std::exception&) {
       apply(current_exception_as_finding());
     }
-    if (device_fault(options_.planted.engine)) result_.counters[kTriggered] = triggered_;
+    if (device_fault(options_.planted.engine))
+      result_.counters[Counter::door_faults_struck] = triggered_;
     if (!options_.planted.engine.empty())
-      result_.counters[kPlantedFaultMet] = triggered_ + fault_points_met() - met_before;
+      result_.counters[Counter::planted_fault_met] = triggered_ + fault_points_met() - met_before;
     result_.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (!holds()) {  // The token names the schedule that failed.
@@ -122,7 +123,7 @@ class Case {
   void explore_schedules(const JudgedCase& one, const ReferenceResults& results) {
     ScheduleExploration exploration(one, results, program_);
     result_.schedules = exploration.bound();
-    result_.counters["schedules_explored"] = exploration.schedules();
+    result_.counters[Counter::schedules_explored] = exploration.schedules();
     while (holds()) {
       std::optional<RunOutcome> outcome = exploration.next();
       if (!outcome) return;

@@ -14,7 +14,7 @@ std::string without_addresses(const std::string& text) {
 // A fault that has changed no call cannot be noticed, and such a run proves nothing.
 bool is_triggered(const Fault& fault, const CaseResult& result) {
   if (fault.kind != Fault::Kind::systematic) return true;
-  const auto found = result.counters.find(kTriggered);
+  const auto found = result.counters.find(Counter::door_faults_struck);
   return found != result.counters.end() && found->second > 0;
 }
 

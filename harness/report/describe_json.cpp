@@ -55,7 +55,7 @@ json::object counters_of(const Scenario& scenario) {
       json::object range{{"min", one.min}};
       if (one.max != std::numeric_limits<std::int64_t>::max()) range["max"] = one.max;
       range["why"] = one.why;
-      ranges[one.counter] = range;
+      ranges[to_text(one.counter)] = range;
     }
     all[to_text(precision.numerics)] = std::move(ranges);
   }

@@ -23,7 +23,7 @@ namespace json = boost::json;
 constexpr std::size_t kMostHeld = 2000;
 constexpr std::size_t kMostFailures = 200;  // With a block of their own.
 
-std::string counter(const CaseResult& result, const char* name) {
+std::string counter(const CaseResult& result, Counter name) {
   const auto found = result.counters.find(name);
   return found == result.counters.end() ? "" : std::to_string(found->second);
 }
@@ -121,8 +121,9 @@ std::string failure(const CaseResult& one, std::size_t number) {
 std::string counters(const CaseResult& one) {
   if (one.counters.empty()) return "";
   std::string out = "<details><summary>counters</summary><dl>";
-  for (const auto& [name, value] : one.counters) {
-    out += "<div>" + element("dt", "", name) + element("dd", "", std::to_string(value)) + "</div>";
+  for (const auto& [counter, value] : one.counters) {
+    out += "<div>" + element("dt", "", to_text(counter)) +
+           element("dd", "", std::to_string(value)) + "</div>";
   }
   return out + "</dl></details>";
 }
@@ -134,7 +135,8 @@ std::string result_row(const CaseResult& one, std::size_t failure_number) {
   std::string out = "<tr><td><span class=\"badge " + std::string(to_text(one.verdict)) + "\">" +
                     to_text(one.verdict) + "</span></td><td>" + name + "</td>" +
                     element("td", "", one.numerics);
-  for (const char* key : {"graphs_captured", "graph_replays", "eager_fallbacks", "ops"}) {
+  for (const Counter key :
+       {Counter::graphs_captured, Counter::graph_replays, Counter::eager_fallbacks, Counter::ops}) {
     out += element("td", "n", counter(one, key));
   }
   out += element("td", "n", seconds_text(one.seconds)) + "<td>";

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-std::string counter(const CaseResult& result, const char* name) {
+std::string counter(const CaseResult& result, Counter name) {
   const auto found = result.counters.find(name);
   return found == result.counters.end() ? "-" : std::to_string(found->second);
 }
@@ -97,9 +97,9 @@ std::string table(const std::vector<CaseResult>& results) {
                                       "replays", "fallbacks", "seconds"};
   std::vector<std::vector<std::string>> rows{head};
   for (const CaseResult& one : results) {
-    rows.push_back({one.name, one.numerics, to_text(one.verdict), counter(one, "graphs_captured"),
-                    counter(one, "graph_replays"), counter(one, "eager_fallbacks"),
-                    seconds_text(one.seconds)});
+    rows.push_back({one.name, one.numerics, to_text(one.verdict),
+                    counter(one, Counter::graphs_captured), counter(one, Counter::graph_replays),
+                    counter(one, Counter::eager_fallbacks), seconds_text(one.seconds)});
     if (one.verdict != Verdict::holds || !one.reason.empty()) rows.back().push_back(one.reason);
   }
   std::vector<std::size_t> width(head.size());

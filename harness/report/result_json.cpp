@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "harness/base/version.h"
+#include "harness/case/counters_json.h"
 
 namespace lockstep {
 namespace {
@@ -103,8 +104,7 @@ json::object to_json(const FirstDifference& where) {
 }
 
 json::object to_json(const CaseResult& result) {
-  json::object counters;
-  for (const auto& [name, value] : result.counters) counters[name] = value;
+  const json::object counters = to_json(result.counters);
   const json::value difference = result.first_difference
                                      ? json::value(to_json(*result.first_difference))
                                      : json::value(nullptr);
@@ -140,8 +140,7 @@ CaseResult result_from_json(const json::value& value) {
   if (const json::object* difference = object.at("first_difference").if_object()) {
     result.first_difference = difference_from_json(*difference);
   }
-  for (const auto& [name, count] : object.at("counters").as_object())
-    result.counters[name] = count.to_number<std::int64_t>();
+  result.counters = counters_from_json(object.at("counters").as_object());
   if (object.contains("file")) result.file = text_of(object, "file");
   if (object.contains("data_from")) result.data_from = text_of(object, "data_from");
   if (const json::value* text = object.if_contains("schedules"))

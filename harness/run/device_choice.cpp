@@ -16,8 +16,8 @@ std::string probe_here() {
   try {
     CaseResult carrier;  // Its JSON form holds a DeviceInfo and a reason.
     carrier.device = open_cuda()->info();
-    carrier.counters["gpus"] = std::ssize(cuda_devices());
     found = to_json(carrier);
+    found["gpus"] = std::ssize(cuda_devices());
   } catch (const std::exception& error) {
     CaseResult carrier;
     carrier.verdict = Verdict::broken;
@@ -54,11 +54,12 @@ CudaProbe probe_cuda() {
   const ChildEnd end = run_in_child(probe_here, kProbeTimeout);
   if (!end.finished)
     return {.present = false, .info = {}, .why = "opening CUDA failed: " + end.last_words};
-  const CaseResult carrier = result_from_json(boost::json::parse(end.output));
-  const auto gpus = carrier.counters.find("gpus");
+  const boost::json::object found = boost::json::parse(end.output).as_object();
+  const CaseResult carrier = result_from_json(found);
+  const boost::json::value* gpus = found.if_contains("gpus");
   return {.present = carrier.verdict == Verdict::holds,
           .info = carrier.device,
-          .gpus = gpus == carrier.counters.end() ? 0 : static_cast<int>(gpus->second),
+          .gpus = gpus == nullptr ? 0 : gpus->to_number<int>(),
           .why = carrier.reason};
 }
 

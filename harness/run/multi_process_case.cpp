@@ -129,11 +129,11 @@ CaseResult run_case_in_processes(const Scenario& scenario, const RunOptions& opt
   // A planted fault may be met by a rank whose result is not the one that is told.
   std::int64_t met = 0;
   for (const CaseResult& one : results) {
-    const auto found = one.counters.find(kPlantedFaultMet);
+    const auto found = one.counters.find(Counter::planted_fault_met);
     if (found != one.counters.end()) met = std::max(met, found->second);
   }
   CaseResult told = worst(std::move(results));
-  if (!options.planted.engine.empty()) told.counters[kPlantedFaultMet] = met;
+  if (!options.planted.engine.empty()) told.counters[Counter::planted_fault_met] = met;
   return told;
 }
 

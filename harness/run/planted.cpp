@@ -59,12 +59,13 @@ void take_planted(const Options& options, RunOptions& run) {
 void require_that_the_fault_was_met(const RunOptions& run, std::vector<CaseResult>& results) {
   if (run.planted.engine.empty()) return;
   for (const CaseResult& one : results) {
-    const auto met = one.counters.find(kPlantedFaultMet);
+    const auto met = one.counters.find(Counter::planted_fault_met);
     // A worker that died has no counters: it may have died of the fault.
     if (fails(one) || (met != one.counters.end() && met->second > 0)) return;
   }
   for (CaseResult& one : results) {
-    if (one.verdict != Verdict::holds || !one.counters.contains(kPlantedFaultMet)) continue;
+    if (one.verdict != Verdict::holds || !one.counters.contains(Counter::planted_fault_met))
+      continue;
     one.verdict = Verdict::violated;
     one.judge = JudgeKind::vacuous;
     one.reason = "the planted fault " + run.planted.engine + " met no place in this scenario";

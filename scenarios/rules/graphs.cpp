@@ -173,8 +173,8 @@ char layer_of(GraphModule module) {
 }
 
 bool allows_no_replay(const Scenario& scenario) {
-  const auto rule = scenario.expect.counters.find("graph_replays");
-  if (rule == scenario.expect.counters.end() || !rule->second.same_as.empty()) return false;
+  const auto rule = scenario.expect.counters.find(Counter::graph_replays);
+  if (rule == scenario.expect.counters.end() || rule->second.same_as) return false;
   return rule->second.min.value_or(0) <= 0;
 }
 

@@ -62,11 +62,13 @@ class Record {
 
 // The value of `same_as` names a counter as the keys of `counters` do, so an unknown one is Y03.
 struct CounterName {
-  using Value = std::string;
+  using Value = Counter;
   std::optional<Value> read(const Item& item) const {
     const std::vector<std::string>& known = counter_names();
     const std::optional<std::string> text = read_scalar_text(item, "the name of a counter");
-    if (!text || std::find(known.begin(), known.end(), *text) != known.end()) return text;
+    if (!text) return std::nullopt;
+    if (std::find(known.begin(), known.end(), *text) != known.end())
+      return counter_from_text(*text);
     item.faults.add("Y03", item.node.place, item.key, "there is no counter " + quoted(*text),
                     "nothing is compared", nearest_name(*text, known));
     return std::nullopt;
@@ -89,7 +91,7 @@ std::optional<Scenario::CounterRule> read_counter(const Item& item) {
   }
   rule.min = record.get("min", kCount);
   rule.max = record.get("max", kCount);
-  rule.same_as = record.get("same_as", CounterName{}).value_or("");
+  rule.same_as = record.get("same_as", CounterName{});
   if (!record) return std::nullopt;
   if (rule.min && rule.max && *rule.min > *rule.max) {
     item.out_of_range("a min of at most max", "{min: " + std::to_string(*rule.max) + "}");
@@ -99,8 +101,8 @@ std::optional<Scenario::CounterRule> read_counter(const Item& item) {
 }
 
 std::string write_counter(const Scenario::CounterRule& rule, Style style) {
-  if (!rule.same_as.empty())
-    return write_record({{"same_as", write_text(rule.same_as, style)}}, style);
+  if (rule.same_as)
+    return write_record({{"same_as", write_text(to_text(*rule.same_as), style)}}, style);
   if (rule.min && rule.min == rule.max) return std::to_string(*rule.min);
   std::vector<std::pair<std::string, std::string>> fields;
   if (rule.min) fields.emplace_back("min", std::to_string(*rule.min));
@@ -179,7 +181,7 @@ std::optional<CountersType::Value> CountersType::read(const Item& item) const {
   for (std::size_t i = 0; i < item.node.keys.size(); ++i) {
     const std::string& counter = item.node.keys[i].text;
     const auto rule = read_counter({item.node.items[i], item.key + "." + counter, item.faults});
-    if (rule) rules[counter] = *rule;
+    if (const auto known = counter_from_text(counter); rule && known) rules[*known] = *rule;
   }
   return rules;
 }
@@ -187,7 +189,7 @@ std::optional<CountersType::Value> CountersType::read(const Item& item) const {
 std::string CountersType::write(const Value& value, Style style) const {
   std::vector<std::pair<std::string, std::string>> fields;
   for (const auto& [counter, rule] : value)
-    fields.emplace_back(counter, write_counter(rule, style));
+    fields.emplace_back(to_text(counter), write_counter(rule, style));
   return write_record(fields, style);
 }
 

@@ -289,7 +289,7 @@ struct DelayType {
 };
 
 struct CountersType {
-  using Value = std::map<std::string, Scenario::CounterRule>;
+  using Value = std::map<Counter, Scenario::CounterRule, ByName>;
   std::string name() const { return "mapping of counters to an int, {min, max} or {same_as}"; }
   TypeText text() const;
   std::optional<Value> read(const Item& item) const;

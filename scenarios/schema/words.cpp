@@ -33,38 +33,12 @@ LOCKSTEP_WORDS(ExpectedVerdict, "holds", "violated", "refused")
 #undef LOCKSTEP_WORDS
 
 const std::vector<std::string>& counter_names() {
-  static const std::vector<std::string> list{"graphs_captured",
-                                             "graph_replays",
-                                             "eager_fallbacks",
-                                             "graphs_evicted",
-                                             "recaptures",
-                                             "max_outstanding",
-                                             "slots_live",
-                                             "evaluations",
-                                             "host_syncs",
-                                             "tokens_dropped",
-                                             "bytes_planned",
-                                             "bytes_offloaded",
-                                             "bytes_reloaded",
-                                             "collectives",
-                                             "collectives_in_graphs",
-                                             "persistent_buffers",
-                                             "late_gathers",
-                                             "offloads_in_flight",
-                                             "offloads_delayed",
-                                             "spare_buffers",
-                                             "pairs_routed",
-                                             "experts_used",
-                                             "expert_rows_read",
-                                             "ops_recomputed",
-                                             "attention_by_cudnn",
-                                             "ops",
-                                             "hazards_checked",
-                                             "delays_applied",
-                                             "bytes_poisoned",
-                                             "bytes_poisoned_padding",
-                                             "bytes_poisoned_staging",
-                                             "schedules_explored"};
+  static const std::vector<std::string> list = [] {
+    std::vector<std::string> names;
+    for (int i = 0; i <= static_cast<int>(Counter::schedules_explored); ++i)
+      names.push_back(to_text(static_cast<Counter>(i)));
+    return names;
+  }();
   return list;
 }
 

@@ -156,7 +156,8 @@ inline void draw_judging(Scenario& scenario) {
   scenario.checker.schedule.kind = any_word<ScheduleKind>();
   scenario.expect.verdict = any_word<ExpectedVerdict>();
   scenario.expect.error = *rc::gen::elementOf(rule_names());
-  for (const std::string& counter : counter_names()) {
+  for (const std::string& name : counter_names()) {
+    const Counter counter = counter_from_text(name).value();
     const std::int64_t number = any_int(0, 1'000'000'000'000);
     Scenario::CounterRule& rule = scenario.expect.counters[counter];
     switch (any_int(0, 5)) {
@@ -170,7 +171,7 @@ inline void draw_judging(Scenario& scenario) {
         rule.max = number;
         break;
       case 4:
-        rule.same_as = *rc::gen::elementOf(counter_names());
+        rule.same_as = counter_from_text(*rc::gen::elementOf(counter_names()));
         break;
       default:
         scenario.expect.counters.erase(counter);

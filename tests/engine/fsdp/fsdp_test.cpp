@@ -36,7 +36,7 @@ TEST(Fsdp, OneRankWithAnyStrategyHasTheBitsOfOneWithout) {
         s.fsdp.double_buffer = double_buffer;
         const Outcome got = run_whole(s, *data);
         EXPECT_EQ(difference(got, want), "") << "strategy " << static_cast<int>(strategy);
-        EXPECT_EQ(got.counters.at("collectives") > 0, strategy != Sharding::no_shard);
+        EXPECT_EQ(got.counters.at(Counter::collectives) > 0, strategy != Sharding::no_shard);
       }
     }
   }

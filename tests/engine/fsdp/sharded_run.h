@@ -103,9 +103,9 @@ inline Outcome run_whole(const Scenario& scenario, const DataSource& data,
   for (const Outcome& rank : ranks) {
     EXPECT_EQ(rank.digest, all.digest);
     EXPECT_EQ(rank.expert_biases, all.expert_biases);
-    for (const char* counter :
-         {"collectives", "graph_replays", "graphs_captured", "eager_fallbacks"}) {
-      EXPECT_EQ(rank.counters.at(counter), all.counters.at(counter)) << counter;
+    for (const Counter counter : {Counter::collectives, Counter::graph_replays,
+                                  Counter::graphs_captured, Counter::eager_fallbacks}) {
+      EXPECT_EQ(rank.counters.at(counter), all.counters.at(counter)) << to_text(counter);
     }
     for (std::size_t s = 0; s < all.steps.size(); ++s) {
       EXPECT_EQ(rank.steps[s].loss, all.steps[s].loss);

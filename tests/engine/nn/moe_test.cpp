@@ -124,22 +124,22 @@ TEST(Moe, CountsPairsOfTrainingAlone) {
       }
     }
     const auto counters = outcome(s).counters;
-    EXPECT_EQ(counters.at("pairs_routed"), tokens * s.model.moe.top_k * 2);
-    EXPECT_EQ(counters.at("experts_used"), 8);
-    EXPECT_GT(counters.at("tokens_dropped"), 0);
+    EXPECT_EQ(counters.at(Counter::pairs_routed), tokens * s.model.moe.top_k * 2);
+    EXPECT_EQ(counters.at(Counter::experts_used), 8);
+    EXPECT_GT(counters.at(Counter::tokens_dropped), 0);
     Scenario roomy = s;
     make_dropless(roomy);
-    EXPECT_EQ(outcome(roomy).counters.at("tokens_dropped"), 0);
+    EXPECT_EQ(outcome(roomy).counters.at(Counter::tokens_dropped), 0);
   }
 }
 
 TEST(Moe, HostSyncSynchronises) {
   Scenario s = base();
   make_dropless(s);
-  const std::int64_t without = outcome(s).counters.at("host_syncs");
+  const std::int64_t without = outcome(s).counters.at(Counter::host_syncs);
   s.model.moe.host_sync = true;
   // A forward pass each: 4 steps of 3 microbatches and 2 evaluations of 3.
-  EXPECT_EQ(outcome(s).counters.at("host_syncs"), without + 18);
+  EXPECT_EQ(outcome(s).counters.at(Counter::host_syncs), without + 18);
 }
 
 TEST(Moe, BiasMovesByTheRateEachStep) {
@@ -219,7 +219,8 @@ TEST(Moe, PlantedFaultsShow) {
     plant_fault(name);
     const Outcome broken = outcome(s);
     plant_fault("");
-    const bool counted = sound.counters.at("pairs_routed") == broken.counters.at("pairs_routed");
+    const bool counted =
+        sound.counters.at(Counter::pairs_routed) == broken.counters.at(Counter::pairs_routed);
     EXPECT_FALSE(counted && difference(sound, broken).empty()) << name;
   }
 }

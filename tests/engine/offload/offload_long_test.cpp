@@ -74,15 +74,15 @@ void expect_no_growth(const Scenario& s) {
     trainer.step();
     if (trainer.evaluation_is_due()) trainer.evaluate();
     const auto counters = trainer.counters();
-    ASSERT_EQ(counters.at("bytes_offloaded"), counters.at("bytes_planned"))
+    ASSERT_EQ(counters.at(Counter::bytes_offloaded), counters.at(Counter::bytes_planned))
         << "step " << trainer.steps_done();
-    ASSERT_EQ(counters.at("bytes_reloaded"), counters.at("bytes_planned"))
+    ASSERT_EQ(counters.at(Counter::bytes_reloaded), counters.at(Counter::bytes_planned))
         << "step " << trainer.steps_done();
     if (trainer.steps_done() != kSettled) continue;
     settled = growth;
     high_water = device.backend().memory_high_water();
   }
-  EXPECT_GT(trainer.counters().at("bytes_planned"), 0);
+  EXPECT_GT(trainer.counters().at(Counter::bytes_planned), 0);
   EXPECT_TRUE(growth == settled) << growth.allocations - settled.allocations
                                  << " allocations after the first steps";
   EXPECT_EQ(device.backend().memory_high_water(), high_water);

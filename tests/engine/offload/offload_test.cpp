@@ -59,9 +59,9 @@ TEST(Offload, NothingDependsOnIt) {
       ASSERT_TRUE(check_legality(s).empty()) << check_legality(s).front().text();
       const Outcome got = run(s, *data);
       EXPECT_EQ(difference(want, got), "") << to_text(impl) << ", variant " << i;
-      EXPECT_GT(got.counters.at("bytes_planned"), 0);
-      EXPECT_EQ(got.counters.at("bytes_planned"), got.counters.at("bytes_offloaded"));
-      EXPECT_EQ(got.counters.at("bytes_planned"), got.counters.at("bytes_reloaded"));
+      EXPECT_GT(got.counters.at(Counter::bytes_planned), 0);
+      EXPECT_EQ(got.counters.at(Counter::bytes_planned), got.counters.at(Counter::bytes_offloaded));
+      EXPECT_EQ(got.counters.at(Counter::bytes_planned), got.counters.at(Counter::bytes_reloaded));
     }
   }
 }
@@ -80,9 +80,9 @@ void expect_equal_bits(const Scenario& plain, const Scenario& with) {
   const auto data = open_data(plain);
   const Outcome got = run(with, *data);
   EXPECT_EQ(difference(run(plain, *data), got), "");
-  EXPECT_GT(got.counters.at("bytes_planned"), 0);
-  EXPECT_EQ(got.counters.at("bytes_planned"), got.counters.at("bytes_offloaded"));
-  EXPECT_EQ(got.counters.at("bytes_planned"), got.counters.at("bytes_reloaded"));
+  EXPECT_GT(got.counters.at(Counter::bytes_planned), 0);
+  EXPECT_EQ(got.counters.at(Counter::bytes_planned), got.counters.at(Counter::bytes_offloaded));
+  EXPECT_EQ(got.counters.at(Counter::bytes_planned), got.counters.at(Counter::bytes_reloaded));
 }
 
 TEST(Offload, NothingDependsOnItWithExperts) {
@@ -110,12 +110,12 @@ TEST(Offload, CopiesNoMoreRowsOfTheExpertsThanThereAre) {
   s.model.moe.pad_to_capacity = false;
   s.offload.modules = {expert_fc1};
   const auto data = open_data(s);
-  const std::int64_t whole = run(s, *data).counters.at("bytes_offloaded");
+  const std::int64_t whole = run(s, *data).counters.at(Counter::bytes_offloaded);
   s.model.moe.host_sync = true;
   const Outcome got = run(s, *data);
-  EXPECT_EQ(got.counters.at("bytes_offloaded"),
-            got.counters.at("pairs_routed") * s.model.hidden * 4);
-  EXPECT_LT(got.counters.at("bytes_offloaded"), whole);
+  EXPECT_EQ(got.counters.at(Counter::bytes_offloaded),
+            got.counters.at(Counter::pairs_routed) * s.model.hidden * 4);
+  EXPECT_LT(got.counters.at(Counter::bytes_offloaded), whole);
 }
 
 // Behind the launch of the next graph, in the order of the forward pass, each exactly once.

@@ -125,7 +125,8 @@ std::string digest_of(const Scenario& s,
     steps(trainer, communicator);
     while (trainer.steps_done() < s.training.steps) trainer.step();
     digest = trainer.weight_digest();
-    EXPECT_EQ(trainer.counters().at("graph_replays") > 0, s.cuda_graph.impl != GraphImpl::none);
+    EXPECT_EQ(trainer.counters().at(Counter::graph_replays) > 0,
+              s.cuda_graph.impl != GraphImpl::none);
   });
   return digest;
 }
@@ -288,7 +289,7 @@ std::string calls_of(const Scenario& s) {
     calls.said += "| ";
     if (trainer.evaluation_is_due()) trainer.evaluate();
   }
-  EXPECT_EQ(trainer.counters().at("recaptures"), std::ssize(s.training.recapture_at));
+  EXPECT_EQ(trainer.counters().at(Counter::recaptures), std::ssize(s.training.recapture_at));
   return calls.said;
 }
 

@@ -24,10 +24,11 @@ Outcome run_default(const std::function<void(Scenario&)>& change) {
 
 TEST(Trainer, RunsTheDefaultScenarioWithSixteenLaunches) {
   const Outcome r = run_default([](Scenario&) {});
-  EXPECT_EQ(r.counters.at("graphs_captured"), 8);  // 2 regions, 2 slots, forward and backward.
-  EXPECT_EQ(r.counters.at("graph_replays"), 16);
-  EXPECT_EQ(r.counters.at("eager_fallbacks"), 0);
-  EXPECT_EQ(r.counters.at("max_outstanding"), 2);
+  EXPECT_EQ(r.counters.at(Counter::graphs_captured),
+            8);  // 2 regions, 2 slots, forward and backward.
+  EXPECT_EQ(r.counters.at(Counter::graph_replays), 16);
+  EXPECT_EQ(r.counters.at(Counter::eager_fallbacks), 0);
+  EXPECT_EQ(r.counters.at(Counter::max_outstanding), 2);
   for (const StepResult& step : r.steps) EXPECT_GT(step.loss, 0);
 }
 
@@ -37,8 +38,8 @@ TEST(Trainer, FallsBackForAMicrobatchWithTooManyDocuments) {
     s.training.steps = 4;
     s.cuda_graph.max_packed_seqs = {3};
   });
-  EXPECT_EQ(r.counters.at("eager_fallbacks"), 1);
-  EXPECT_EQ(r.counters.at("graph_replays"), 20);
+  EXPECT_EQ(r.counters.at(Counter::eager_fallbacks), 1);
+  EXPECT_EQ(r.counters.at(Counter::graph_replays), 20);
 }
 
 struct CountsResiduals : Observer {
@@ -105,8 +106,8 @@ TEST(Trainer, TearsDownAndCapturesAgain) {
     s.training.steps = 5;
     s.training.recapture_at = {2, 4};
   });
-  EXPECT_EQ(r.counters.at("recaptures"), 2);
-  EXPECT_EQ(r.counters.at("graphs_captured"), 24);
+  EXPECT_EQ(r.counters.at(Counter::recaptures), 2);
+  EXPECT_EQ(r.counters.at(Counter::graphs_captured), 24);
 }
 
 TEST(Trainer, RunsAFullIterationAsOneLaunchAStep) {
@@ -115,9 +116,9 @@ TEST(Trainer, RunsAFullIterationAsOneLaunchAStep) {
     s.training.steps = 4;
     s.training.eval_every = 2;
   });
-  EXPECT_EQ(r.counters.at("graph_replays"),
+  EXPECT_EQ(r.counters.at(Counter::graph_replays),
             3 + 2);  // Steps 1, 2, 3 and the evaluations after steps 1 and 3.
-  EXPECT_EQ(r.counters.at("evaluations"), 2);
+  EXPECT_EQ(r.counters.at(Counter::evaluations), 2);
 }
 
 // A capture that fails names the call, leaves no graph behind, and the run goes on eagerly with the

@@ -64,7 +64,7 @@ struct Outcome {
   std::vector<std::vector<float>> weights, m, v;           // After the last step.
   std::vector<std::vector<float>> expert_biases;  // For each layer `E`, after the last step.
   std::vector<std::vector<float>> token_losses;   // [forward pass][row], in order.
-  std::map<std::string, std::int64_t> counters;
+  Counters counters;
   std::string digest;
 };
 

@@ -91,8 +91,8 @@ TEST(CheckerCuda, DelaysInsideAndOutsideOfGraphsAndPoisonChangeNoBit) {
     if (impl != GraphImpl::none) scenario.checker.delays.push_back({DelayStream::graph, {}, 20});
     const CaseResult result = run_case(scenario, {.device = "cuda"});
     EXPECT_EQ(result.verdict, Verdict::holds) << result.reason;
-    EXPECT_GT(result.counters.at("delays_applied"), 100);
-    EXPECT_GT(result.counters.at("bytes_poisoned_padding"), 1000);
+    EXPECT_GT(result.counters.at(Counter::delays_applied), 100);
+    EXPECT_GT(result.counters.at(Counter::bytes_poisoned_padding), 1000);
   }
 }
 

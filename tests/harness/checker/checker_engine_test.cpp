@@ -88,13 +88,13 @@ TEST(CheckerOverTheEngine, CountsItsChecksAndIsOffWhenTheScenarioSaysSo) {
   Scenario scenario = small();
   const CaseResult on = run_case(scenario, {});
   EXPECT_EQ(on.verdict, Verdict::holds) << on.reason;
-  EXPECT_GT(on.counters.at("hazards_checked"), 500);
-  for (const auto& [name, value] : on.counters)
-    EXPECT_TRUE(holds(counter_names(), name)) << name;  // In expect.counters.
+  EXPECT_GT(on.counters.at(Counter::hazards_checked), 500);
+  for (const auto& [counter, value] : on.counters)  // `expect.counters` may name each.
+    EXPECT_TRUE(holds(counter_names(), to_text(counter))) << to_text(counter);
   scenario.checker.hazards = false;
   const CaseResult off = run_case(scenario, {});
   EXPECT_EQ(off.verdict, Verdict::holds) << off.reason;
-  EXPECT_EQ(off.counters.at("hazards_checked"), 0);
+  EXPECT_EQ(off.counters.at(Counter::hazards_checked), 0);
 }
 
 // LOCKSTEP_CASES: how many random scenarios.

@@ -36,7 +36,14 @@ class Lengths : public DataSource {
   const Scenario& scenario_;
 };
 
-Expectation expected(const Scenario& scenario, const std::string& counter) {
+bool is_expected(const Scenario& scenario, Counter counter) {
+  for (const Expectation& one : expectations(scenario, Lengths(scenario))) {
+    if (one.counter == counter) return true;
+  }
+  return false;
+}
+
+Expectation expected(const Scenario& scenario, Counter counter) {
   for (const Expectation& one : expectations(scenario, Lengths(scenario))) {
     if (one.counter == counter) return one;
   }
@@ -46,77 +53,77 @@ Expectation expected(const Scenario& scenario, const std::string& counter) {
 TEST(Expectations, TheDefaultScenarioLaunchesSixteenGraphs) {
   const Scenario scenario;
   EXPECT_EQ(graph_regions(scenario), 2);
-  EXPECT_EQ(expected(scenario, "graph_replays").min, 16);
-  EXPECT_EQ(expected(scenario, "graph_replays").max, 16);
-  EXPECT_EQ(expected(scenario, "eager_fallbacks").max, 0);
-  EXPECT_EQ(expected(scenario, "graphs_captured").min, 8);
+  EXPECT_EQ(expected(scenario, Counter::graph_replays).min, 16);
+  EXPECT_EQ(expected(scenario, Counter::graph_replays).max, 16);
+  EXPECT_EQ(expected(scenario, Counter::eager_fallbacks).max, 0);
+  EXPECT_EQ(expected(scenario, Counter::graphs_captured).min, 8);
 }
 
 TEST(Expectations, WhatIsNotSavedIsComputedAgainOnceAMicrobatch) {
   Scenario scenario;
-  EXPECT_EQ(expected(scenario, "ops_recomputed").max, 0);
+  EXPECT_EQ(expected(scenario, Counter::ops_recomputed).max, 0);
   scenario.model.pattern = "M*-E";
   scenario.model.recompute = {Recompute::layernorm, Recompute::mlp_act, Recompute::moe_act};
-  EXPECT_EQ(expected(scenario, "ops_recomputed").min,
+  EXPECT_EQ(expected(scenario, Counter::ops_recomputed).min,
             6 * (4 + 1 + 1));  // Three steps of two microbatches.
   scenario.model.moe.shared_hidden = 8;
-  EXPECT_EQ(expected(scenario, "ops_recomputed").max, 6 * (4 + 1 + 2));
+  EXPECT_EQ(expected(scenario, Counter::ops_recomputed).max, 6 * (4 + 1 + 2));
 }
 
 TEST(Expectations, EveryTokenGoesToTopKExperts) {
   Scenario scenario;
-  EXPECT_EQ(expected(scenario, "pairs_routed").counter, "");
+  EXPECT_FALSE(is_expected(scenario, Counter::pairs_routed));
   scenario.model.pattern = "*EE";
   scenario.model.moe.top_k = 3;
   scenario.data.documents = {{{20, 0, 30}, {1, 2}}, {{64}, {16, 15, 17}}};
   scenario.training.steps = 3;
   // 53, 112 and 53 tokens.
-  EXPECT_EQ(expected(scenario, "pairs_routed").min, 218 * 3 * 2);
-  EXPECT_EQ(expected(scenario, "pairs_routed").max, 218 * 3 * 2);
-  EXPECT_EQ(expected(scenario, "experts_used").min, 6);
-  EXPECT_EQ(expected(scenario, "experts_used").max, 8);
-  EXPECT_EQ(expected(scenario, "tokens_dropped").counter, "");
+  EXPECT_EQ(expected(scenario, Counter::pairs_routed).min, 218 * 3 * 2);
+  EXPECT_EQ(expected(scenario, Counter::pairs_routed).max, 218 * 3 * 2);
+  EXPECT_EQ(expected(scenario, Counter::experts_used).min, 6);
+  EXPECT_EQ(expected(scenario, Counter::experts_used).max, 8);
+  EXPECT_FALSE(is_expected(scenario, Counter::tokens_dropped));
   scenario.model.moe.capacity_factor.reset();
   scenario.model.moe.host_sync = true;
-  EXPECT_EQ(expected(scenario, "tokens_dropped").max, 0);
-  EXPECT_EQ(expected(scenario, "expert_rows_read").min, 3 * 2 * 2)
+  EXPECT_EQ(expected(scenario, Counter::tokens_dropped).max, 0);
+  EXPECT_EQ(expected(scenario, Counter::expert_rows_read).min, 3 * 2 * 2)
       << "two microbatches a step, two layers";
 }
 
 TEST(Expectations, TheHostWaitsNoMoreThanItMust) {
   Scenario scenario;
-  EXPECT_EQ(expected(scenario, "host_syncs").min, 0);
-  EXPECT_EQ(expected(scenario, "host_syncs").max, 3 * (2 + 2));
+  EXPECT_EQ(expected(scenario, Counter::host_syncs).min, 0);
+  EXPECT_EQ(expected(scenario, Counter::host_syncs).max, 3 * (2 + 2));
   scenario.training.eval_every = 3;
-  EXPECT_EQ(expected(scenario, "host_syncs").max, 4 * (2 + 2));
+  EXPECT_EQ(expected(scenario, Counter::host_syncs).max, 4 * (2 + 2));
   scenario.cuda_graph.max_packed_seqs = {3};
-  EXPECT_EQ(expected(scenario, "host_syncs").max, std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(expected(scenario, Counter::host_syncs).max, std::numeric_limits<std::int64_t>::max());
 }
 
 TEST(Expectations, WhatIsAskedOfCopiesAndGathersIsCounted) {
   Scenario scenario;
-  EXPECT_EQ(expected(scenario, "late_gathers").counter, "");
-  EXPECT_EQ(expected(scenario, "offloads_in_flight").counter, "");
-  EXPECT_EQ(expected(scenario, "offloads_delayed").max, 0);
+  EXPECT_FALSE(is_expected(scenario, Counter::late_gathers));
+  EXPECT_FALSE(is_expected(scenario, Counter::offloads_in_flight));
+  EXPECT_EQ(expected(scenario, Counter::offloads_delayed).max, 0);
   scenario.fsdp.strategy = Sharding::optim_grads_params;
-  EXPECT_EQ(expected(scenario, "late_gathers").max, 0);
+  EXPECT_EQ(expected(scenario, Counter::late_gathers).max, 0);
   scenario.fsdp.prefetch = 0;
-  EXPECT_EQ(expected(scenario, "late_gathers").min, 1);
+  EXPECT_EQ(expected(scenario, Counter::late_gathers).min, 1);
   scenario.model.pattern = "*EE";
   scenario.cuda_graph.modules = {GraphModule::attn};
   scenario.offload.modules = {OffloadModule::core_attn, OffloadModule::expert_fc1,
                               OffloadModule::moe_act};
   scenario.offload.max_inflight = 2;
   scenario.offload.delay_until_cuda_graph = true;
-  EXPECT_EQ(expected(scenario, "offloads_in_flight").max, 2);
-  EXPECT_EQ(expected(scenario, "offloads_delayed").min, 3 * 2 * 4)
+  EXPECT_EQ(expected(scenario, Counter::offloads_in_flight).max, 2);
+  EXPECT_EQ(expected(scenario, Counter::offloads_delayed).min, 3 * 2 * 4)
       << "two groups in each of two layers";
-  EXPECT_EQ(expected(scenario, "spare_buffers").max, 0);
+  EXPECT_EQ(expected(scenario, Counter::spare_buffers).max, 0);
   scenario.offload.pool_slack = 3;
-  EXPECT_EQ(expected(scenario, "spare_buffers").min, 3 * 3)
+  EXPECT_EQ(expected(scenario, Counter::spare_buffers).min, 3 * 3)
       << "attention's two sizes, and that of both products' inputs";
   scenario.model.moe.hidden *= 2;
-  EXPECT_EQ(expected(scenario, "spare_buffers").min, 3 * 4);
+  EXPECT_EQ(expected(scenario, Counter::spare_buffers).min, 3 * 4);
 }
 
 Scenario fallback_mix() {
@@ -128,21 +135,21 @@ Scenario fallback_mix() {
 }
 
 TEST(Expectations, AMicrobatchOfTooManyDocumentsFallsBack) {
-  EXPECT_EQ(expected(fallback_mix(), "eager_fallbacks").min, 1);
-  EXPECT_EQ(expected(fallback_mix(), "eager_fallbacks").max, 1);
-  EXPECT_EQ(expected(fallback_mix(), "graph_replays").min, 20);
+  EXPECT_EQ(expected(fallback_mix(), Counter::eager_fallbacks).min, 1);
+  EXPECT_EQ(expected(fallback_mix(), Counter::eager_fallbacks).max, 1);
+  EXPECT_EQ(expected(fallback_mix(), Counter::graph_replays).min, 20);
 }
 
 TEST(Expectations, UnderFullIterationAStepFallsBack) {
   Scenario scenario = fallback_mix();
   scenario.cuda_graph.impl = GraphImpl::full_iteration;
   EXPECT_EQ(graph_regions(scenario), 1);
-  EXPECT_EQ(expected(scenario, "eager_fallbacks").min, 1);
-  EXPECT_EQ(expected(scenario, "graph_replays").max, 2);
+  EXPECT_EQ(expected(scenario, Counter::eager_fallbacks).min, 1);
+  EXPECT_EQ(expected(scenario, Counter::graph_replays).max, 2);
   scenario.training.eval_every =
       1;  // For the four evaluations step 0 is warm-up and step 2 does not fit.
-  EXPECT_EQ(expected(scenario, "evaluations").min, 4);
-  EXPECT_EQ(expected(scenario, "graph_replays").max, 4);
+  EXPECT_EQ(expected(scenario, Counter::evaluations).min, 4);
+  EXPECT_EQ(expected(scenario, Counter::graph_replays).max, 4);
 }
 
 TEST(Expectations, RegionsAreBlocksWithACapturedPart) {
@@ -165,18 +172,18 @@ TEST(Expectations, HybridInFlightThree) {  // The second example of the schema.
   scenario.training.eval_every = 2;
   scenario.training.recapture_at = {3};
   scenario.cuda_graph.modules = {GraphModule::attn, GraphModule::mamba};
-  EXPECT_EQ(expected(scenario, "max_outstanding").min, 3);
-  EXPECT_EQ(expected(scenario, "max_outstanding").max, 3);
-  EXPECT_EQ(expected(scenario, "evaluations").max, 2);
-  EXPECT_EQ(expected(scenario, "recaptures").min, 1);
-  EXPECT_EQ(expected(scenario, "graph_replays").min, 4 * 4 * 3 * 2);
-  EXPECT_EQ(expected(scenario, "graphs_captured").min, 2 * 3 * 2 * 3);
+  EXPECT_EQ(expected(scenario, Counter::max_outstanding).min, 3);
+  EXPECT_EQ(expected(scenario, Counter::max_outstanding).max, 3);
+  EXPECT_EQ(expected(scenario, Counter::evaluations).max, 2);
+  EXPECT_EQ(expected(scenario, Counter::recaptures).min, 1);
+  EXPECT_EQ(expected(scenario, Counter::graph_replays).min, 4 * 4 * 3 * 2);
+  EXPECT_EQ(expected(scenario, Counter::graphs_captured).min, 2 * 3 * 2 * 3);
 }
 
 TEST(Expectations, AChangedCountOfMicrobatchesCounts) {
   Scenario scenario;
   scenario.training.change_microbatches_at = {{2, 3}};
-  EXPECT_EQ(expected(scenario, "graph_replays").min, (2 + 3) * 2 * 2);
+  EXPECT_EQ(expected(scenario, Counter::graph_replays).min, (2 + 3) * 2 * 2);
 }
 
 // All ranks take the same way, so a microbatch falls back with any rank's of its number.
@@ -184,20 +191,20 @@ TEST(Expectations, OneRanksDocumentsDecideForAll) {
   Scenario scenario = fallback_mix();  // Counts 3, 4 in even steps, 1, 3 in odd ones.
   scenario.parallel.data = 2;
   scenario.training.microbatches = 1;
-  EXPECT_EQ(expected(scenario, "eager_fallbacks").min, 1);  // Step 2; step 0 is warm-up.
-  EXPECT_EQ(expected(scenario, "graph_replays").min, 2 * 2 * 2);
+  EXPECT_EQ(expected(scenario, Counter::eager_fallbacks).min, 1);  // Step 2; step 0 is warm-up.
+  EXPECT_EQ(expected(scenario, Counter::graph_replays).min, 2 * 2 * 2);
   scenario.training.microbatches =
       2;  // Numbers 0 to 3: every microbatch of an even step has a rank with 4 documents.
-  EXPECT_EQ(expected(scenario, "eager_fallbacks").min, 2);
-  EXPECT_EQ(expected(scenario, "graph_replays").min, 2 * 2 * 4);
+  EXPECT_EQ(expected(scenario, Counter::eager_fallbacks).min, 2);
+  EXPECT_EQ(expected(scenario, Counter::graph_replays).min, 2 * 2 * 4);
 }
 
 TEST(Expectations, WhatMovesAddsUpOverRanks) {
   Scenario scenario;
   scenario.offload.modules = {OffloadModule::core_attn};
-  const std::int64_t one = expected(scenario, "bytes_planned").min;
+  const std::int64_t one = expected(scenario, Counter::bytes_planned).min;
   scenario.parallel.data = 3;
-  EXPECT_EQ(expected(scenario, "bytes_planned").min, 3 * one);
+  EXPECT_EQ(expected(scenario, Counter::bytes_planned).min, 3 * one);
 }
 
 // Documents that a scenario does not give.
@@ -249,22 +256,23 @@ TEST(Expectations, RanksThatSeeTheSameProveNothing) {
 TEST(Expectations, BytesOffloadedFollowFromTheScenario) {
   Scenario scenario;
   scenario.training.steps = 2;
-  EXPECT_EQ(expected(scenario, "bytes_planned").max, 0);
+  EXPECT_EQ(expected(scenario, Counter::bytes_planned).max, 0);
   scenario.offload.modules = {OffloadModule::core_attn, OffloadModule::mlp_fc1};
   const std::int64_t core = 64 * (2 + 2) * 16 * 4 + 64 * 2 * 4, fc1 = 64 * 32 * 4;
-  for (const char* counter : {"bytes_planned", "bytes_offloaded", "bytes_reloaded"}) {
+  for (const Counter counter :
+       {Counter::bytes_planned, Counter::bytes_offloaded, Counter::bytes_reloaded}) {
     EXPECT_EQ(expected(scenario, counter).min, 2 * 2 * (core + fc1));
     EXPECT_EQ(expected(scenario, counter).max, 2 * 2 * (core + fc1));
   }
   scenario.offload.fraction = Ratio{500'000};
-  EXPECT_EQ(expected(scenario, "bytes_reloaded").max, 2 * 2 * core);
+  EXPECT_EQ(expected(scenario, Counter::bytes_reloaded).max, 2 * 2 * core);
   scenario.offload.fraction = Ratio{0};
-  EXPECT_EQ(expected(scenario, "bytes_reloaded").max, 0);
+  EXPECT_EQ(expected(scenario, Counter::bytes_reloaded).max, 0);
   scenario.offload.fraction = Ratio{1'000'000};
   scenario.offload.min_bytes = 1'000'000;
-  const Counters none{{"bytes_planned", 0}};
+  const Counters none{{Counter::bytes_planned, 0}};
   std::vector<Expectation> all = expectations(scenario, Lengths(scenario));
-  std::erase_if(all, [](const Expectation& one) { return one.counter != "bytes_planned"; });
+  std::erase_if(all, [](const Expectation& one) { return one.counter != Counter::bytes_planned; });
   EXPECT_NE(unmet(all, none), "");
 }
 
@@ -272,54 +280,63 @@ TEST(Expectations, AScenarioThatReplaysNothingIsVacuousUnlessItSaysSo) {
   Scenario scenario;
   scenario.cuda_graph.max_packed_seqs = {1};
   scenario.data.documents = {{{1, 2}, {3, 4}}};
-  const Counters counters{
-      {"graph_replays", 0},      {"eager_fallbacks", 4},       {"graphs_captured", 8},
-      {"max_outstanding", 2},    {"evaluations", 0},           {"recaptures", 0},
-      {"collectives", 0},        {"persistent_buffers", 0},    {"bytes_planned", 0},
-      {"bytes_offloaded", 0},    {"bytes_reloaded", 0},        {"ops_recomputed", 0},
-      {"attention_by_cudnn", 0}, {"collectives_in_graphs", 0}, {"offloads_delayed", 0},
-      {"host_syncs", 12},        {"expert_rows_read", 0},      {"ops", 9},
-      {"spare_buffers", 0},      {"graphs_evicted", 0},        {"slots_live", 2}};
+  const Counters counters{{Counter::graph_replays, 0},      {Counter::eager_fallbacks, 4},
+                          {Counter::graphs_captured, 8},    {Counter::max_outstanding, 2},
+                          {Counter::evaluations, 0},        {Counter::recaptures, 0},
+                          {Counter::collectives, 0},        {Counter::persistent_buffers, 0},
+                          {Counter::bytes_planned, 0},      {Counter::bytes_offloaded, 0},
+                          {Counter::bytes_reloaded, 0},     {Counter::ops_recomputed, 0},
+                          {Counter::attention_by_cudnn, 0}, {Counter::collectives_in_graphs, 0},
+                          {Counter::offloads_delayed, 0},   {Counter::host_syncs, 12},
+                          {Counter::expert_rows_read, 0},   {Counter::ops, 9},
+                          {Counter::spare_buffers, 0},      {Counter::graphs_evicted, 0},
+                          {Counter::slots_live, 2}};
   EXPECT_EQ(unmet(expectations(scenario, Lengths(scenario)), counters),
             "graph_replays is 0, expected at least 1 (the scenario asks for graphs)");
-  scenario.expect.counters["graph_replays"] = {.min = 0, .max = 0, .same_as = ""};
+  scenario.expect.counters[Counter::graph_replays] = {.min = 0, .max = 0};
   EXPECT_EQ(unmet(expectations(scenario, Lengths(scenario)), counters), "");
 }
 
 TEST(Expectations, OneLaunchTooFewOrTooManyIsUnmet) {
   const Scenario scenario;
-  Counters counters{
-      {"graph_replays", 16},     {"eager_fallbacks", 0},       {"graphs_captured", 8},
-      {"max_outstanding", 2},    {"evaluations", 0},           {"recaptures", 0},
-      {"collectives", 0},        {"persistent_buffers", 0},    {"bytes_planned", 0},
-      {"bytes_offloaded", 0},    {"bytes_reloaded", 0},        {"ops_recomputed", 0},
-      {"attention_by_cudnn", 0}, {"collectives_in_graphs", 0}, {"offloads_delayed", 0},
-      {"host_syncs", 12},        {"expert_rows_read", 0},      {"ops", 9},
-      {"spare_buffers", 0},      {"graphs_evicted", 0},        {"slots_live", 2}};
+  Counters counters{{Counter::graph_replays, 16},     {Counter::eager_fallbacks, 0},
+                    {Counter::graphs_captured, 8},    {Counter::max_outstanding, 2},
+                    {Counter::evaluations, 0},        {Counter::recaptures, 0},
+                    {Counter::collectives, 0},        {Counter::persistent_buffers, 0},
+                    {Counter::bytes_planned, 0},      {Counter::bytes_offloaded, 0},
+                    {Counter::bytes_reloaded, 0},     {Counter::ops_recomputed, 0},
+                    {Counter::attention_by_cudnn, 0}, {Counter::collectives_in_graphs, 0},
+                    {Counter::offloads_delayed, 0},   {Counter::host_syncs, 12},
+                    {Counter::expert_rows_read, 0},   {Counter::ops, 9},
+                    {Counter::spare_buffers, 0},      {Counter::graphs_evicted, 0},
+                    {Counter::slots_live, 2}};
   const auto check = [&] { return unmet(expectations(scenario, Lengths(scenario)), counters); };
   EXPECT_EQ(check(), "");
   for (const std::int64_t wrong : {15, 17}) {
-    counters["graph_replays"] = wrong;
+    counters[Counter::graph_replays] = wrong;
     EXPECT_THAT(check(), testing::HasSubstr("expected 16"));
   }
-  counters.erase("graph_replays");
+  counters.erase(Counter::graph_replays);
   EXPECT_EQ(check(), "the engine does not count graph_replays");
 }
 
 TEST(CounterRules, ExactRangeAndSame) {
-  const Counters counters{{"a", 3}, {"b", 3}, {"c", 4}};
-  EXPECT_EQ(unmet({{"a", {.min = 3, .max = 3, .same_as = ""}}}, counters), "");
-  EXPECT_EQ(unmet({{"a", {.min = 4, .max = 4, .same_as = ""}}}, counters),
-            "a is 3, the file expects 4");
-  EXPECT_EQ(unmet({{"a", {.min = 4, .max = {}, .same_as = ""}}}, counters),
-            "a is 3, the file expects at least 4");
-  EXPECT_EQ(unmet({{"a", {.min = {}, .max = 2, .same_as = ""}}}, counters),
-            "a is 3, the file expects at most 2");
-  EXPECT_EQ(unmet({{"a", {.min = {}, .max = {}, .same_as = "b"}}}, counters), "");
-  EXPECT_EQ(unmet({{"a", {.min = {}, .max = {}, .same_as = "c"}}}, counters),
-            "a is 3, the file expects c, 4");
-  EXPECT_EQ(unmet({{"d", {.min = 0, .max = {}, .same_as = ""}}}, counters),
-            "the engine does not count d");
+  const Counters counters{{Counter::ops, 3}, {Counter::recaptures, 3}, {Counter::collectives, 4}};
+  EXPECT_EQ(unmet({{Counter::ops, {.min = 3, .max = 3}}}, counters), "");
+  EXPECT_EQ(unmet({{Counter::ops, {.min = 4, .max = 4}}}, counters),
+            "ops is 3, the file expects 4");
+  EXPECT_EQ(unmet({{Counter::ops, {.min = 4, .max = {}}}}, counters),
+            "ops is 3, the file expects at least 4");
+  EXPECT_EQ(unmet({{Counter::ops, {.min = {}, .max = 2}}}, counters),
+            "ops is 3, the file expects at most 2");
+  EXPECT_EQ(
+      unmet({{Counter::ops, {.min = {}, .max = {}, .same_as = Counter::recaptures}}}, counters),
+      "");
+  EXPECT_EQ(
+      unmet({{Counter::ops, {.min = {}, .max = {}, .same_as = Counter::collectives}}}, counters),
+      "ops is 3, the file expects collectives, 4");
+  EXPECT_EQ(unmet({{Counter::evaluations, {.min = 0, .max = {}}}}, counters),
+            "the engine does not count evaluations");
 }
 
 }  // namespace

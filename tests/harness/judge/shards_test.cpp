@@ -51,16 +51,22 @@ TEST(Shards, WithoutShardingEachRankHoldsAll) {
 }
 
 TEST(RankCounters, WorkAddsUpAndStructureMustAgree) {
-  Counters first{{"graph_replays", 4}, {"collectives", 9}, {"pairs_routed", 10}, {"ops", 50}};
-  Counters second{{"graph_replays", 4}, {"collectives", 9}, {"pairs_routed", 3}, {"ops", 60}};
+  Counters first{{Counter::graph_replays, 4},
+                 {Counter::collectives, 9},
+                 {Counter::pairs_routed, 10},
+                 {Counter::ops, 50}};
+  Counters second{{Counter::graph_replays, 4},
+                  {Counter::collectives, 9},
+                  {Counter::pairs_routed, 3},
+                  {Counter::ops, 60}};
   EXPECT_EQ(disagreement({first, second}), "");
-  EXPECT_EQ(merged({first, second}, false).at("pairs_routed"), 13);
-  EXPECT_EQ(merged({first, second}, false).at("graph_replays"), 4);
-  EXPECT_EQ(merged({first, second}, false).at("ops"), 50);
-  EXPECT_EQ(merged({first, second}, true).at("pairs_routed"), 13);
-  EXPECT_EQ(merged({first, second}, true).at("graph_replays"), 4);
-  EXPECT_EQ(merged({first, second}, true).at("ops"), 110);
-  second["collectives"] = 8;
+  EXPECT_EQ(merged({first, second}, false).at(Counter::pairs_routed), 13);
+  EXPECT_EQ(merged({first, second}, false).at(Counter::graph_replays), 4);
+  EXPECT_EQ(merged({first, second}, false).at(Counter::ops), 50);
+  EXPECT_EQ(merged({first, second}, true).at(Counter::pairs_routed), 13);
+  EXPECT_EQ(merged({first, second}, true).at(Counter::graph_replays), 4);
+  EXPECT_EQ(merged({first, second}, true).at(Counter::ops), 110);
+  second[Counter::collectives] = 8;
   EXPECT_EQ(disagreement({first, second}), "rank 1 counts 8 collectives, rank 0 9");
   EXPECT_EQ(disagreement({first}), "");
 }

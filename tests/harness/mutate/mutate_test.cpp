@@ -210,7 +210,7 @@ TEST(Trials, ACallThatWasNeverMetProvesNothing) {
   EXPECT_FALSE(trial.outcome().killed || trial.outcome().equivalent);
   EXPECT_THAT(survivors_text({fault}, {trial.outcome()}), HasSubstr("the call was never met"));
   CaseResult struck = result_of(Verdict::holds);
-  struck.counters[kTriggered] = 1;
+  struck.counters[Counter::door_faults_struck] = 1;
   met.take(result_of(Verdict::holds));
   met.take(struck);
   ASSERT_EQ(met.next()->mode, EvaluationMode::prove);

@@ -57,7 +57,7 @@ CaseResult violated() {
   result.reason = "a < b & \"c\" \x01 \xff";
   result.token = make_token(two_packs());
   result.first_difference = row_in(4, 3, 13);
-  result.counters = {{"graph_replays", 16}};
+  result.counters = {{Counter::graph_replays, 16}};
   result.replay = "lockstep replay " + result.token;
   return result;
 }

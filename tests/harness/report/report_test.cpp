@@ -35,7 +35,7 @@ CaseResult violated() {
                                          .got = "1 0x3f800000",
                                          .want = "2 0x40000000",
                                          .ulp = 8388608};
-  one.counters = {{"graph_replays", 16}};
+  one.counters = {{Counter::graph_replays, 16}};
   one.seconds = 0.25;
   one.replay = "lockstep replay lsX --device sim";
   one.device.kind = "sim";

@@ -84,7 +84,7 @@ TEST(Schedules, ARunThatIsRightSaysHowManyRan) {
   Scenario scenario = from_library("thousand-schedules");
   const CaseResult result = with_fault(scenario, "");
   EXPECT_EQ(result.verdict, Verdict::holds) << result.reason;
-  EXPECT_EQ(result.counters.at("schedules_explored"), 1000);
+  EXPECT_EQ(result.counters.at(Counter::schedules_explored), 1000);
   EXPECT_NE(result.schedules.find("1000 schedules ran"), std::string::npos) << result.schedules;
 }
 

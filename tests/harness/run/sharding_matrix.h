@@ -66,7 +66,7 @@ inline Scenario matrix_model(const MatrixGraphs& graphs, bool odd) {
   s.cuda_graph.modules = graphs.modules;
   if (graphs.whole_step) s.cuda_graph.impl = GraphImpl::full_iteration;
   s.cuda_graph.max_packed_seqs = {4};
-  s.expect.counters["eager_fallbacks"] = {2, {}, ""};
+  s.expect.counters[Counter::eager_fallbacks] = {2, {}, {}};
   return s;
 }
 

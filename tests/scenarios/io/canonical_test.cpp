@@ -126,7 +126,7 @@ TEST(Yaml, HoldsOnlyWhatDiffers) {
   scenario.training.microbatches = 1;
   scenario.training.in_flight = 1;
   scenario.cuda_graph.modules = {GraphModule::attn};
-  scenario.expect.counters["ops"].min = 1;
+  scenario.expect.counters[Counter::ops].min = 1;
   EXPECT_EQ(to_yaml(scenario),
             "schema: 1\n"
             "name: y-1\n"

@@ -228,10 +228,10 @@ TEST(Reader, ReadsValuesExactly) {
   EXPECT_EQ(read.checker.delays.front().spin, 9);
   EXPECT_EQ(read.checker.delays.front().rank, std::nullopt);
   EXPECT_THAT(read.checker.poison, ElementsAre(Poison::fresh, Poison::staging));
-  EXPECT_EQ(read.expect.counters.at("ops").min, 1);
-  EXPECT_EQ(read.expect.counters.at("ops").max, std::nullopt);
-  EXPECT_EQ(read.expect.counters.at("collectives").max, 0);
-  EXPECT_EQ(read.expect.counters.at("bytes_reloaded").same_as, "bytes_planned");
+  EXPECT_EQ(read.expect.counters.at(Counter::ops).min, 1);
+  EXPECT_EQ(read.expect.counters.at(Counter::ops).max, std::nullopt);
+  EXPECT_EQ(read.expect.counters.at(Counter::collectives).max, 0);
+  EXPECT_EQ(read.expect.counters.at(Counter::bytes_reloaded).same_as, Counter::bytes_planned);
 }
 
 TEST(Reader, ReadsJsonAndMarkedFilesAlike) {

@@ -347,7 +347,7 @@ const std::vector<Example>& examples() {
        [](Scenario& s) { s.expect.verdict = ExpectedVerdict::violated; }},
       {"L40", "expect.counters", "{}",
        [](Scenario& s) {
-         s.expect.verdict = ExpectedVerdict::violated, s.expect.counters["ops"].min = 1;
+         s.expect.verdict = ExpectedVerdict::violated, s.expect.counters[Counter::ops].min = 1;
        },
        [](Scenario& s) { s.expect.counters.clear(); }},
   };
@@ -415,7 +415,7 @@ TEST(Legality, AllAdviceTogetherIsLegal) {
          s.expect.judge = "hazard";
        },
        {{"expect.judge", "none"}}},
-      {[](Scenario& s) { s.expect.error = "L17", s.expect.counters["ops"].min = 1; },
+      {[](Scenario& s) { s.expect.error = "L17", s.expect.counters[Counter::ops].min = 1; },
        {{"expect.error", "none"}}},
   };
   for (const auto& [edit, advice] : cases) {
@@ -523,11 +523,11 @@ TEST(Legality, ReplaysMayBeExpectedToBeNone) {
     s.cuda_graph.max_packed_seqs = {1}, s.data.documents = {{{3, 4}}};
   });
   EXPECT_EQ(lowest_rule(scenario), "L23");
-  scenario.expect.counters["graph_replays"] = {0, 0, ""};
+  scenario.expect.counters[Counter::graph_replays] = {0, 0, {}};
   EXPECT_EQ(lowest_rule(scenario), "none");
-  scenario.expect.counters["graph_replays"] = {1, {}, ""};
+  scenario.expect.counters[Counter::graph_replays] = {1, {}, {}};
   EXPECT_EQ(lowest_rule(scenario), "L23");
-  scenario.expect.counters["graph_replays"] = {{}, {}, "ops"};
+  scenario.expect.counters[Counter::graph_replays] = {{}, {}, Counter::ops};
   EXPECT_EQ(lowest_rule(scenario), "L23");
 }
 

@@ -176,10 +176,9 @@ TEST(Library, StaysSmallEnoughToRunInEveryBuild) {
 TEST(Library, CountersAreThoseOfTheResult) {
   for (const Scenario& s : library()) {
     EXPECT_FALSE(s.expect.counters.empty()) << s.name;
-    for (const auto& [name, rule] : s.expect.counters) {
-      EXPECT_TRUE(holds(counter_names(), name)) << s.name << " " << name;
-      EXPECT_TRUE(rule.same_as.empty() || holds(counter_names(), rule.same_as))
-          << s.name << " " << rule.same_as;
+    for (const auto& [counter, rule] : s.expect.counters) {
+      EXPECT_TRUE(holds(counter_names(), to_text(counter))) << s.name << " " << to_text(counter);
+      EXPECT_TRUE(!rule.same_as || holds(counter_names(), to_text(*rule.same_as))) << s.name;
     }
   }
 }
@@ -189,20 +188,20 @@ TEST(Library, CountersAreThoseOfTheResult) {
 TEST(Library, ExpectedCountersFollowFromTheLayouts) {
   int compared = 0;
   for (const Scenario& s : library()) {
-    const auto compare = [&](const char* name, std::int64_t value) {
+    const auto compare = [&](Counter name, std::int64_t value) {
       const auto found = s.expect.counters.find(name);
       if (found == s.expect.counters.end()) return;
       ++compared;
       const Scenario::CounterRule& rule = found->second;
-      EXPECT_GE(value, rule.min.value_or(value)) << s.name << " " << name;
-      EXPECT_LE(value, rule.max.value_or(value)) << s.name << " " << name;
+      EXPECT_GE(value, rule.min.value_or(value)) << s.name << " " << to_text(name);
+      EXPECT_LE(value, rule.max.value_or(value)) << s.name << " " << to_text(name);
     };
-    compare("max_outstanding", max_outstanding(s));
-    compare("evaluations", evaluations(s));
-    compare("recaptures", std::ssize(s.training.recapture_at));
+    compare(Counter::max_outstanding, max_outstanding(s));
+    compare(Counter::evaluations, evaluations(s));
+    compare(Counter::recaptures, std::ssize(s.training.recapture_at));
     if (!has_layouts(s)) continue;
-    compare("eager_fallbacks", count(s, Way::fallback));
-    compare("graph_replays", graph_replays(s));
+    compare(Counter::eager_fallbacks, count(s, Way::fallback));
+    compare(Counter::graph_replays, graph_replays(s));
   }
   EXPECT_GE(compared, 60);
 }
