@@ -100,7 +100,7 @@ class CudaBackend final : public Backend {
     release_deferred();
     if (poison_stream_) end(poison_stream_);
     if (poisoned_) forget(cudaEventDestroy(poisoned_));
-    if (unended_ != 0) return;  // Then nobody gets them.
+    if (unended_ != 0) return;  // A stream may still have work on them.
     blocks_.give_back();
     pinned_blocks_.give_back();
   }
@@ -358,7 +358,7 @@ class CudaBackend final : public Backend {
   // over. The device waits, not the host: on a GPU that several processes share, each wait of the
   // host takes a turn of all of them.
   void poison_comes_first() {
-    if (joined_) {  // What the library puts on a stream does not pass here.
+    if (joined_) {  // NCCL's own work on a stream does not pass here.
       cuda_call(cudaStreamSynchronize(poison_stream_), "cudaStreamSynchronize");
     } else {
       behind_poison_ = streams_;

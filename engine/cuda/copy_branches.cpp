@@ -12,7 +12,7 @@ struct Capture {
   bool active = false;
   unsigned long long id = 0;
   cudaGraph_t graph = nullptr;
-  std::vector<cudaGraphNode_t> behind;  // What the stream's next op would come behind.
+  std::vector<cudaGraphNode_t> behind;  // The nodes that the stream's next op would follow.
 };
 
 cudaError_t ask(cudaStream_t stream, Capture& capture) {

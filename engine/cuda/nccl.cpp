@@ -117,7 +117,7 @@ class NcclRanks final : public BackendCommunicator {
 
   bool busy() override {
     const bool busy = cudaEventQuery(done_) == cudaErrorNotReady;
-    // Else it would look like a failed launch of this thread's.
+    // Clears the query's status, which would look like a failed launch of this thread.
     if (busy) static_cast<void>(cudaGetLastError());
     return busy;
   }
@@ -163,7 +163,7 @@ class NcclRanks final : public BackendCommunicator {
 
   int size_;
   NcclComm comm_ = nullptr;
-  std::optional<NcclWindows> windows_;  // For the communicator, once it is there.
+  std::optional<NcclWindows> windows_;  // For the communicator, once it exists.
   bool measuring_ = false;
   std::vector<Measured> measured_;
   bool in_group_ = false;

@@ -43,7 +43,7 @@ std::string why_no_copy_engines(void* file, NcclLibrary& nccl) {
 }
 
 NcclLibrary open_library() {
-  set_where_unset("NCCL_NVLS_ENABLE", "0");  // In-switch sums and their memory are not asked for.
+  set_where_unset("NCCL_NVLS_ENABLE", "0");  // In-switch sums and their memory are not used.
   // Captured collectives take the same path as eager ones.
   set_where_unset("NCCL_GRAPH_REGISTER", "0");
   void* file = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);  // Never closed: it has threads.

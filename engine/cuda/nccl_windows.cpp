@@ -74,7 +74,7 @@ void NcclWindows::warm_up(std::byte* memory) const {
   for (int i = 0; i < 2 && result == kNcclSuccess; ++i) {
     result = nccl_library().all_gather(memory, memory + kBytes, kBytes, kNcclInt8, comm_, stream);
   }
-  // After a failure nothing may come that ends the wait.
+  // After a failure the work that would end the wait may never come.
   const cudaError_t done = result == kNcclSuccess ? cudaStreamSynchronize(stream) : cudaSuccess;
   static_cast<void>(cudaStreamDestroy(stream));
   nccl_call(result, "ncclAllGather by copy engines; LOCKSTEP_COPY_ENGINES=0 takes kernels");

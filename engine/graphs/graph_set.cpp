@@ -45,7 +45,7 @@ void GraphSet::capture(const GraphKey& key, const Body& body) {
   const Body warm_up = faulty<Body>(
       "warm-up-pass-leaves-its-gradients", [] {}, body);
   warm_up();
-  // What comes behind the launch has no place inside of the graph.
+  // Calls after the launch do not belong to a place inside of the graph.
   const StepLocation place = stream_.device().place;
   stream_.begin_capture();
   try {

@@ -112,8 +112,8 @@ class Timeline {
       result_.h2d += seconds;
     }
   }
-  // Where no forward pass before it has begun them, a backward pass starts all its h2d copies
-  // itself.
+  // A backward pass starts all its h2d copies itself, unless a forward pass before it has begun
+  // them.
   void backward(int slot) {
     const bool begun = prefetched_ == slot;
     prefetched_.reset();
@@ -132,7 +132,7 @@ class Timeline {
   const OffloadPlan& plan_;
   OffloadForecast result_;
   double compute_ = 0, d2h_ = 0, h2d_ = 0;  // When each stream has run what was submitted so far.
-  // For each group, in the latest microbatch that got there.
+  // Per group, for the latest microbatch that reached it.
   std::vector<double> h2d_complete_, last_read_;
   std::vector<double> buffer_free_;  // When the last d2h copy out of each buffer is complete.
   std::deque<double> in_flight_;   // When the d2h copies complete that compute has not waited for.

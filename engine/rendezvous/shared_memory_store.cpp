@@ -161,7 +161,7 @@ void SharedMemoryStore::put(const CollectiveCall& call, std::size_t) {
 void SharedMemoryStore::take() { mailbox(rank()).taken.set(rounds()); }
 
 Store::Progress SharedMemoryStore::progress_of(int peer, Mark mark) const {
-  // Before its counter is read.
+  // Read before the counter, which is final once the peer has left.
   const bool gone = mailbox(peer).state.load(std::memory_order_acquire) >= ended;
   return {.gone = gone ? peer : -1,
           .rounds = counter(peer, mark).value.load(std::memory_order_acquire)};

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kStep = 4 << 20;
-constexpr std::size_t kLarge = 1 << 20;  // Gives its pages back to the machine while nobody has it.
+constexpr std::size_t kLarge = 1 << 20;  // Its pages are returned to the machine while it is free.
 // Mapped for every space, and left to the next at its place: new pages cost more than most cases.
 constexpr std::size_t kKept = 16 << 20;
 #ifdef __SANITIZE_THREAD__  // It knows of no memory between the program and the libraries.
@@ -73,7 +73,7 @@ AddressSpace::~AddressSpace() {
   std::byte* const kept = std::min(end_, begin_ + kKept);
   std::byte* const used = std::min(next_, kept);
   std::fill(begin_, used, std::byte{});
-  forget_pages(used, kept);  // What was written there without being taken.
+  forget_pages(used, kept);  // Writes to memory that was never taken.
   if (kept < end_) ::munmap(kept, end_ - kept);
   leave_place(place_, kept > begin_);
 }

@@ -319,8 +319,8 @@ void SimBackend::launch(BackendGraph* graph, BackendStream* stream) {
   if (graph->graph->calls) schedule_.drain(*stream, stream->submitted);
 }
 
-// As at a call: a wait is for the latest record so far, and whoever waits from now on waits for the
-// records in here.
+// Binds as the calls themselves would: a wait is for the latest record so far, and later waits are
+// for the records of this graph.
 void SimBackend::bind_external(SimRun& run, BackendStream& stream) {
   const std::vector<SimNode>& nodes = run.graph->nodes;
   run.marks.resize(nodes.size());

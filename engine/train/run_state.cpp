@@ -94,7 +94,8 @@ class Parts {
     }
   }
 
-  // Only the sums over ranks matter, so the counts of more ranks than there are now go round.
+  // Only the sums over ranks matter, so the counts of ranks beyond the present number are
+  // distributed over these.
   void add_counts() {
     for (const ExpertState& expert : loop_.expert_states()) {
       for (std::int64_t from = rank_; expert.bias && from < progress_.ranks; from += ranks_) {

@@ -1,5 +1,5 @@
-// Ctrl-C, SIGTERM and the end of the terminal as a question, while one of these lives; a pipe that
-// nobody reads is a failed write.
+// Lets a command ask for Ctrl-C, SIGTERM and the end of the terminal while one of these lives, and
+// turns a pipe without a reader into a failed write.
 #pragma once
 
 namespace lockstep {
@@ -10,9 +10,9 @@ class Interrupts {
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
   ~Interrupts();
-  // Since this object was made.
+  // Whether one came since this object was made.
   static bool came();
-  // Once more, since forget_again(): one event may send several.
+  // Whether another one came since forget_again(), because one event may send several.
   static bool came_again();
   static void forget_again();
 

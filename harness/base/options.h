@@ -1,5 +1,4 @@
-// Options of one command. Everything wrong with them is a RequestError that says what would be
-// right.
+// The options of one command. Any error in them is a RequestError that says what would be right.
 #pragma once
 
 #include <boost/program_options.hpp>
@@ -31,7 +30,7 @@ class Options {
   Options& deadline();   // --deadline
   Options& launched();   // --deadline, --meeting
 
-  // False if --help or --version was asked for and printed.
+  // Returns false if --help or --version was given and printed.
   bool parse(const std::vector<std::string>& words);
 
   bool has(const char* name) const;  // A flag that is set, or an option that was given.

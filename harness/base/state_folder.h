@@ -1,5 +1,5 @@
-// Where workers keep the case that they run: beside the log, so that it is found after the worst;
-// gone at a normal end.
+// The folder in which workers keep the case that they run. It lies beside the log, so that it is
+// found after a crash, and is removed at a normal end.
 #pragma once
 
 #include <optional>

@@ -12,7 +12,7 @@ struct WorkShare {
   bool has(std::int64_t i) const { return i % of == number; }
 };
 
-// From "i/n", as --shard has it. RequestError for anything else.
+// Parses "i/n", the form of --shard. Throws RequestError for anything else.
 WorkShare work_share(const std::string& text);
 
 }  // namespace lockstep

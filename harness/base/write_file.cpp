@@ -44,7 +44,7 @@ bool is_written_in_place(const Target& target) {
 }
 
 void write_in_place(const std::string& path, const Target& target, std::string_view text) {
-  std::fflush(stdout);  // What was printed before stands before.
+  std::fflush(stdout);  // Keeps earlier output before this text.
   std::FILE* file = target.descriptor >= 0 ? ::fdopen(::dup(target.descriptor), "w")
                                            : std::fopen(target.file.c_str(), "w");
   const bool written = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();

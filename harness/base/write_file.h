@@ -1,4 +1,4 @@
-// Files and descriptors that take a text whole.
+// Writes a whole text to a file or a descriptor.
 #pragma once
 
 #include <string>
@@ -6,15 +6,15 @@
 
 namespace lockstep {
 
-// Whole or not at all, as engine/checkpoint/whole_file.h does; devices and pipes in place. Throws
-// WorldError.
+// Writes all or nothing, as engine/checkpoint/whole_file.h does, but to devices and pipes in place.
+// Throws WorldError.
 void write_file(const std::string& path, std::string_view text);
-// At once, not after hours of work: throws what write_file would if the path's folder is not there
-// or takes no file.
+// Throws at once, not after hours of work, what write_file would throw if the path's folder does
+// not exist or takes no file.
 void require_place_for(const std::string& path);
 
-// False where the rest could not be written, as where no reader is left: errno says why. Also
-// between fork and exit.
+// Returns false, with the reason in errno, if part could not be written, as when a pipe has no
+// reader. May be called between fork and exit.
 bool write_all(int descriptor, std::string_view text);
 
 }  // namespace lockstep

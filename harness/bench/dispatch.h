@@ -1,5 +1,5 @@
-// The calls that random cases make at a device: the calls that each costs, whatever its arithmetic.
-// On a GPU that several workers share it is these, not kernels, that a small case waits for.
+// Counts the calls that random cases make at a device, which cost time whatever their arithmetic.
+// On a GPU that several workers share, a small case waits for these, not for kernels.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace lockstep {
 
 struct DispatchCount {
   std::string call;
-  std::int64_t median = 0, p95 = 0, most = 0;  // For a case.
+  std::int64_t median = 0, p95 = 0, most = 0;  // Per case.
 };
 
-// Over the first `cases` of a campaign, as a GPU would run them: the run that is looked at, and one
-// that is not.
+// Counts over the first `cases` of a campaign, as a GPU would run them: the observed run and one
+// unobserved run.
 std::vector<DispatchCount> count_dispatch(std::uint64_t campaign_seed, std::int64_t cases);
 
 }  // namespace lockstep

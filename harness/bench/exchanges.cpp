@@ -48,7 +48,7 @@ double median_of_all(Communicator& communicator, const std::function<void()>& on
   return median(std::move(times));
 }
 
-// On both sides of an exchange: memory for it, and any.
+// Memory for both sides of an exchange: from buffer(), and ordinary.
 class Sides {
  public:
   Sides(Device& device, Communicator& communicator, const std::vector<std::vector<Call>>& groups,

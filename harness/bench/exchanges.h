@@ -1,4 +1,4 @@
-// A communicator that lists what passes, or lets nothing pass; and the time of what it listed.
+// A communicator that lists its calls, or makes none of them, and the time of the listed calls.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ class ListingCommunicator final : public Communicator {
     bool placed = false;     // Both sides lie in memory that buffer() gave.
   };
   std::vector<Call> calls;
-  bool silent = false;  // Nothing is exchanged or listed: what would come is what came last.
+  bool silent = false;  // Nothing is exchanged or listed: results are those of the last exchange.
 
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
@@ -68,24 +68,25 @@ class ListingCommunicator final : public Communicator {
   bool passes(CollectiveKind kind, const void* to, const void* from, std::size_t bytes);
   bool is_placed(const void* memory) const;
   Communicator& inner_;
-  // By buffer(), those that are gone too.
+  // Memory that buffer() gave, released memory included.
   std::vector<std::pair<const std::byte*, std::size_t>> places_;
   std::int64_t groups_ = 0, group_ = 0;
 };
 
-// Bytes that leave a rank by the call, as figures of the library's own tests count them.
+// Returns the bytes that leave a rank by the call, counted as in the figures of NCCL's tests.
 double bytes_sent(const ListingCommunicator::Call& call, int ranks);
 
-// Seconds of all these calls, in memory of the same kind, one behind the other on a stream of their
-// own with nothing else on the device; of the slowest rank, the median of a few times. All ranks
-// call it.
+// Returns the seconds of all these calls in memory of the same kind, one after the other on a
+// stream of their own with nothing else on the device: the median of a few runs, of the slowest
+// rank. All ranks call it.
 double seconds_of(const std::vector<ListingCommunicator::Call>& calls, Device& device,
                   Communicator& communicator);
-// The same by the library, without the engine: nothing is compared, counted or told.
+// The same for bare calls of the library, without the engine: nothing is compared, counted or
+// observed.
 double seconds_of(const std::vector<ListingCommunicator::Call>& calls, Device& device,
                   Communicator& communicator, BackendCommunicator& library);
 
-// The largest value of all ranks. All call it.
+// Returns the largest value of all ranks. All ranks call it.
 double largest(double value, Communicator& communicator);
 
 }  // namespace lockstep

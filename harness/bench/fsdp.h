@@ -15,12 +15,12 @@ namespace lockstep {
 // The exchanges of one kind in a step.
 struct ExchangeTimes {
   std::int64_t calls = 0;
-  double bytes = 0;  // That leave a rank.
-  // Seconds of all of them, one behind the other with nothing else, by the engine.
+  double bytes = 0;  // Bytes that leave a rank.
+  // Seconds of all calls by the engine, one after the other with nothing else on the device.
   double engine = 0;
-  // On the streams of a step, waiting for the others included; absent likewise.
+  // Seconds on the streams of a step, with waits for the other ranks. Absent without a library.
   std::optional<double> in_step;
-  // The same as bare calls of the library; absent where there is none.
+  // Seconds of bare calls of the library. Absent if there is none.
   std::optional<double> library;
 };
 
@@ -28,12 +28,12 @@ struct FsdpTimes {
   std::string mode;  // "optim_grads_params partial"
   std::string not_run;
   double step = 0;  // Median seconds of a step; of the slowest rank, as all here.
-  // For the same step without its exchanges: streams, events, folds and all else are there.
+  // Seconds of the same step without exchanges, but with its streams, events and folds.
   double compute = 0;
   double communication = 0;  // For its exchanges without the step: bare calls, or the engine's
                              // where there is no library.
-  // The host's time of the step, in which it did not wait for the device; it meets the others'
-  // hosts in it. Absent where ranks share a host.
+  // The host's time in the step without waits for the device. It includes waits for the hosts of
+  // other ranks, and is absent where ranks share a host.
   std::optional<double> host;
   ExchangeTimes gathers, reductions;
 

@@ -1,4 +1,4 @@
-// How long the host of a step did not wait for the device.
+// The time of a step during which the host did not wait for the device.
 #pragma once
 
 #include <cstdint>

@@ -61,8 +61,8 @@ class Flush {
         op_(GradientRowSums{.g = tensor(static_cast<float*>(memory_.data()), kRows, kCols),
                             .sums = tensor(static_cast<float*>(sums_.data()), 1, kRows)}) {}
   const Submission& op() const { return op_; }
-  // As many bytes beside those that are read: a copy over the latter would leave some for the next
-  // reading to find.
+  // Returns as many bytes again. A copy over the bytes that are read would leave some of them in
+  // the cache for the next reading.
   void* copied() const { return static_cast<char*>(memory_.data()) + bytes(); }
   static constexpr std::size_t bytes() { return kRows * kCols * sizeof(float); }
 
@@ -174,7 +174,7 @@ class RecordedStep {
     backend().destroy_stream(stream);
     return has;
   }
-  // By that, on the op's operands and by its clock.
+  // Seconds of the library on the op's operands, by its clock.
   double library_seconds(const Submission& op) {
     return time([&](BackendStream* stream) { backend().submit_fastest(stream, op); });
   }

@@ -13,7 +13,7 @@ struct LinkRate {
 
 class LinkProbe {
  public:
-  // On a simulated device a copy is small: only a GPU's rate means anything.
+  // Copies on a simulated device are small, since only a GPU's rate is meaningful.
   explicit LinkProbe(Device& device);
 
   LinkRate alone(double budget);  // One way at a time.
@@ -33,7 +33,7 @@ class LinkProbe {
     CopyKind kind;
   };
   double rate_of(const Way& way, double budget) const;
-  // Both ways at once, so many copies of each under way, until nobody goes on.
+  // Copies in both directions, with `under_way` copies of each in flight, while goes_on() is true.
   LinkRate while_true(std::size_t under_way, const std::function<bool()>& goes_on);
   std::size_t bytes_;
   Device& device_;

@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// For an even number of values, the upper median. `values` is not empty.
+// Returns the upper median for an even number of values. `values` must not be empty.
 inline double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());

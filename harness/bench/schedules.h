@@ -1,4 +1,4 @@
-// How many schedules a second run by tags, on one core.
+// The number of schedules per second that run by tags on one core.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ struct StepTime {
   double ops = 0;   // Ops of a step, those inside graphs included.
   // Calls by which a step's work reached the device: ops, copies, fills, launches.
   double submissions = 0;
-  double tokens = 0, flop = 0;  // For a step, means: rows of packs, and what model_flop() says.
+  double tokens = 0, flop = 0;  // Means per step: rows of packs, and model_flop().
   std::int64_t peak_bytes = 0;  // The most device memory that was allocated at once.
   PlanCounts plans;             // How its products are computed.
   DeviceClocks clocks;          // After the last step.

@@ -28,7 +28,7 @@ namespace {
 
 constexpr double kOneEventSeconds = 1;
 constexpr double kGraceSeconds = 10;  // For the cases that run when a signal comes.
-// On sim: what a case leaves behind reaches this many others at most.
+// On sim: bounds the number of later cases that state left by a case can affect.
 constexpr int kCasesPerProcess = 200;
 
 struct Slot {
@@ -37,7 +37,7 @@ struct Slot {
   Stopwatch since;
 };
 
-// A failing case on its way to a verdict.
+// A failing case whose verdict is still open.
 struct Pending {
   CaseRecord record;
   std::vector<FurtherRun> further;
@@ -68,8 +68,8 @@ class Campaign {
   }
 
  private:
-  // Who sends a second signal wants no further case, and who sends one may soon send one that
-  // cannot be caught.
+  // The sender of a second signal wants no further case, and the sender of a first one may soon
+  // send one that cannot be caught.
   bool must_end() {
     if (!Interrupts::came()) return false;
     if (!since_signal_) since_signal_.emplace();

@@ -34,7 +34,8 @@ class Corpus {
   std::vector<CorpusCase> read(const std::vector<std::string>& files) const;
   // The name of the file for a class.
   static std::string file_of(const std::string& failure_class);
-  // Writes this file, a path relative to the corpus, unless it is there. True if it was written.
+  // Writes this file, a path relative to the corpus, unless it exists. Returns whether it was
+  // written.
   bool keep(const std::string& file, const std::string& text) const;
 
  private:

@@ -110,7 +110,7 @@ std::string CampaignJobs::answer(const Job& job, const std::string& file,
                                  const std::function<void(const std::string&)>& phase) const {
   phase("making the case");
   const CampaignCase one = cases_.make(job);
-  // On disk before it runs: no crash, not even of the machine's driver, takes the case along.
+  // Written to disk before it runs, so that the case survives any crash, even of the driver.
   std::ofstream out(file, std::ios::trunc);
   out << (one.invalid ? one.invalid->text : to_yaml(one.scenario)) << std::flush;
   FurtherRun made;

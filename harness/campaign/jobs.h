@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-// What the parent writes to a worker, and what it reads from the answer: the result, and the
-// oracle's digest of a further run.
+// The request that the parent writes to a worker, and the values that it reads from the answer: the
+// result, and the oracle's digest of a further run.
 std::string request_of(const Job& job);
 FurtherRun run_of(const std::string& answer);
 

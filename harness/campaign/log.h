@@ -33,7 +33,7 @@ class CampaignLog {
   // must agree with `header` in every key (RequestError else). A torn last line is cut off: its
   // case is run again.
   CampaignLog(const std::string& path, bool resume);
-  // The header that is there, null in a new log.
+  // The header that the log had when it was opened, null in a new log.
   const boost::json::value& header() const { return header_; }
   void begin(const boost::json::object& header);
   // Lines of cases that were done before.

@@ -16,8 +16,8 @@ class CampaignQueue {
   CampaignQueue(const CampaignOptions& options, CampaignBook& book)
       : options_(options), book_(book) {}
 
-  // Nothing: no case is left, or what must end the campaign before has come; the report then says
-  // what. `seconds`: how long the campaign has run.
+  // Returns nothing if no case is left or the campaign must end earlier, for which the report gives
+  // the reason. `seconds` is the time that the campaign has run.
   std::optional<Job> next(double seconds);
   void run_again(Job job, int times);
   // Random cases of this shard that were not begun.

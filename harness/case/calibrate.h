@@ -26,8 +26,8 @@ struct Calibration {
 std::optional<TensorCore> constants_of(const DeviceInfo& device);
 std::string architecture_of(const DeviceInfo& device);
 
-// At least `dots` of the adversarial families in turn (kernels/core/fda_families.h), on every core
-// of the host.
+// Tests at least `dots` dot products of the adversarial families in turn
+// (kernels/core/fda_families.h), on every core of the host.
 Calibration calibrate(Backend& backend, const TensorCore& model, std::int64_t dots,
                       std::uint64_t seed);
 

@@ -12,8 +12,8 @@ namespace lockstep {
 void guard_host();
 // The same of a device: it computes the fingerprint. Waits for the device.
 void guard_device(Backend& backend);
-// Before bf16 is judged: some thousand dots of the device's tensor cores against the model, which
-// must be known.
+// Called before bf16 is judged: compares some thousand dot products of the device's tensor cores
+// with the model, which must be known.
 void guard_tensor_cores(Backend& backend);
 
 // Asks one of these the first time that this process meets a device of that name with that planted

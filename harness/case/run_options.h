@@ -1,4 +1,4 @@
-// How one case is run, as every part of the harness passes it on.
+// The options of one case, as every part of the harness passes them on.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// From the scenario's `checker.schedule` to the simulator's options.
+// Converts the scenario's `checker.schedule` to the simulator's options.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace lockstep {
 
 Pressure pressure_of(const Scenario& scenario);
-// The options for all schedules that the scenario asks for.
+// Returns the options for all schedules of the scenario.
 ExploreOptions explore_options(const Scenario& scenario);
 SimOptions sim_options(const Scenario& scenario, std::int64_t seed);
 std::unique_ptr<Backend> open_backend(const std::string& device, const SimOptions& options,

@@ -36,8 +36,8 @@ struct FirstDifference {
   std::int64_t position = -1;  // For the row in its document.
   std::string got, want;  // Decimal and bits: "0.5 0x3f000000". "missing" where there is no tensor.
   bool bf16 = false;      // Both are stored as bf16, and `got` and `want` are widened.
-  std::optional<std::int64_t> ulp;              // Of fp32. Absent where one side is no number.
-  std::optional<std::int64_t> stored_ulp = {};  // Of the type that is stored.
+  std::optional<std::int64_t> ulp;              // In fp32. Absent where one side is no number.
+  std::optional<std::int64_t> stored_ulp = {};  // In the stored type.
   friend bool operator==(const FirstDifference&, const FirstDifference&) = default;
 };
 
@@ -54,10 +54,10 @@ struct CaseResult {
   std::string reason;
   std::optional<FirstDifference> first_difference;
   Counters counters;
-  // On the simulated device: how many ran, and what they were bound to find.
+  // On the simulated device: how many schedules ran, and what they were bound to find.
   std::string schedules;
-  std::vector<std::string> blind;            // What the scenario cannot show: blind_spots.h.
-  std::vector<std::string> redundant_edges;  // Where they were asked for: a line each.
+  std::vector<std::string> blind;  // Errors that the scenario cannot show (blind_spots.h).
+  std::vector<std::string> redundant_edges;  // One line each, if requested.
   double seconds = 0;
   std::string replay;  // The command line that runs it again.
   DeviceInfo device;

@@ -30,8 +30,8 @@ class Checker : public Observer {
   static std::vector<std::string> mutations();
 
   std::int64_t launches() const { return launches_; }  // For graphs.
-  // How many calls each captured graph recorded, in order of capture, keyed by the capturing stream
-  // (one per rank).
+  // Returns the number of calls that each captured graph recorded, in order of capture, keyed by
+  // the capturing stream (one per rank).
   const std::map<int, std::vector<std::int64_t>>& captured_calls() const { return captured_calls_; }
   std::int64_t checked() const { return checked_; }  // Accesses judged.
   // In the order of the calls, not de-duplicated.
@@ -88,7 +88,7 @@ class Checker : public Observer {
     int origin;
     std::set<int> streams, events;
   };
-  // The host thread of the process: that of the only rank, or the one that starts the others.
+  // The host thread of the process: the only rank's, or the one that starts the others.
   static constexpr int kStarter = 0;
 
   bool mutated(const char* name) const { return options_.mutation == name; }
@@ -118,7 +118,7 @@ class Checker : public Observer {
   std::vector<Thread> threads_;
   int host_ = kStarter;        // The thread that makes the current calls.
   std::map<int, Host> hosts_;  // By rank.
-  // By parity: a host may enter the next barrier before all have left the last one.
+  // Indexed by parity, because a host may enter the next barrier before all have left the last one.
   std::array<Clock, 2> meets_;
   std::map<int, int> stream_threads_;
   std::map<std::pair<int, int>, int> lane_threads_;

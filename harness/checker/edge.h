@@ -17,7 +17,7 @@ struct Edge {
 
 struct EdgeUse {
   int recorder = -1;       // The stream of the record that was waited for last; unused for streams.
-  std::int64_t calls = 0;  // Those calls that waited for something.
+  std::int64_t calls = 0;  // Calls that waited for something.
 };
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Finds the live block of memory that contains a byte. It is asked for every operand of every call,
-// so the addresses are contiguous.
+// Finds the live block of memory that contains a byte. Every operand of every call is looked up, so
+// the addresses are contiguous for speed.
 #pragma once
 
 #include <cstddef>

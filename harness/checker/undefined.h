@@ -10,7 +10,7 @@ namespace lockstep {
 
 class Undefined {
  public:
-  // Why a byte has no value: `by` used it as scratch, or nobody ever wrote it.
+  // The reason why a byte has no value: `by` used it as scratch, or it was never written.
   struct Cause {
     std::int64_t at = 0;  // The byte.
     std::optional<Work> by;

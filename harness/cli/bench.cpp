@@ -49,7 +49,7 @@ Request request_of(const Options& options) {
 Scenario on_one_device(const Scenario& scenario) {
   Scenario s = by_one_rank(scenario);
   s.checker.delays.clear();
-  // As an op by itself it would take the documents from the ops after it.
+  // In an op measured alone, poison would destroy the documents of the ops after it.
   s.checker.poison.clear();
   s.expect = {};
   if (scenario.parallel.data > 1) {
@@ -114,7 +114,7 @@ ExitStatus bench_command(const Words& words) {
   const double budget = options.seconds("budget");
 
   boost::json::object sharded;
-  // Before this process opens a GPU.
+  // Must precede the opening of a GPU in this process.
   if (section == "fsdp") sharded = bench_fsdp(request.scenario, options, device);
   boost::json::object found{{"tool", "lockstep"},
                             {"version", version()},

@@ -1,4 +1,4 @@
-// Finds the command, and turns whatever it throws into an exit status with one line on stderr.
+// Finds the command, and turns any exception into an exit status with one line on stderr.
 #include <fcntl.h>
 
 #include <csignal>

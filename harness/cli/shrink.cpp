@@ -93,7 +93,7 @@ Shrunk shrink_first(const std::vector<Scenario>& cases, const ShrinkOptions& opt
   Shrunk shrunk;
   for (const Scenario& one : cases) {
     const std::string lacks = lacking(one, options.run.device);
-    // That is no failure to be made smaller.
+    // A missing device is no failure to be shrunk.
     if (!lacks.empty()) throw NoDevice(one.name + ": " + lacks);
     shrunk = shrink(one, options);
     if (!shrunk.result.token.empty()) return shrunk;

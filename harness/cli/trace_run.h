@@ -1,5 +1,5 @@
-// Runs the engine of one case on the simulator for its trace, as a run that nobody looks at does.
-// Judges nothing.
+// Runs the engine of one case on the simulator for its trace, as an unobserved run does, without
+// judging it.
 #pragma once
 
 #include "harness/judge/runner.h"

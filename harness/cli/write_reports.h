@@ -1,4 +1,4 @@
-// The reports that were asked for: --json, --junit, --html, each file whole or not at all.
+// Writes the requested reports: --json, --junit, --html, each file whole or not at all.
 #pragma once
 
 #include <boost/json.hpp>
@@ -8,12 +8,11 @@
 
 namespace lockstep {
 
-// Before the work: that each report which is asked for can be written where it is to lie. Throws
-// WorldError.
+// Called before the work. Throws WorldError unless each requested report can be written.
 void require_report_places(const Options& options);
-// `junit_text` is what junit() makes. `run` is run_to_json() of the results, with what a command
-// adds to it (a campaign its `distribution`). One that cannot be written does not keep the others
-// back, so that none is of an earlier run; then its error is thrown.
+// `junit_text` is the result of junit(). `run` is run_to_json() of the results with additions of
+// the command (a campaign adds its `distribution`). If one report cannot be written the others
+// still are, so that none is left of an earlier run; then its error is thrown.
 void write_reports(const Options& options, const std::string& junit_text,
                    const boost::json::object& run);
 

@@ -1,5 +1,5 @@
-// Errors that a scenario of several ranks or shards cannot show, whatever its bits. The report
-// lists them, so that a run which holds is not taken for more than it is.
+// Errors that a scenario of several ranks or shards cannot show. The report lists them, so that a
+// run which holds is not taken for more evidence than it is.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace lockstep {
 
-// Empty for scenarios in which nothing is exchanged.
+// Returns nothing for scenarios in which nothing is exchanged.
 std::vector<std::string> blind_spots(const Scenario& scenario);
 
-// A sum of two terms has none: ((acc + g0) + g1) has an order, g0 + g1 has not.
+// Whether the sums have no order: ((acc + g0) + g1) has one, g0 + g1 has none.
 bool sums_have_no_order(const Scenario& scenario);
 
 }  // namespace lockstep

@@ -46,8 +46,7 @@ std::int64_t layers_of_experts(const Scenario& scenario) {
   return std::count(scenario.model.pattern.begin(), scenario.model.pattern.end(), 'E');
 }
 
-// Every token of a document goes to top_k experts in each layer of experts, whatever is dropped
-// then.
+// Every token of a document goes to top_k experts in each layer of experts, before any is dropped.
 std::int64_t pairs_of(const Scenario& scenario, const StepData& step) {
   return tokens_of(step) * scenario.model.moe.top_k * layers_of_experts(scenario);
 }
@@ -310,7 +309,7 @@ bool some_step_has_a_target(const Scenario& scenario, const DataSource& data) {
 }
 
 std::string ranks_with_the_same_documents(const Scenario& scenario, const DataSource& data) {
-  constexpr int kFew = 16;  // So many may be equal by chance.
+  constexpr int kFew = 16;  // Up to so many tokens may be equal by chance.
   const std::size_t ranks = scenario.parallel.data;
   std::vector<std::vector<std::int32_t>> tokens(ranks);  // All that a rank ever sees.
   for (std::int64_t step = 0; ranks > 1 && step < scenario.training.steps; ++step) {

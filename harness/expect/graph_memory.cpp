@@ -11,8 +11,8 @@
 namespace lockstep {
 namespace {
 
-// For each microbatch the smallest bucket that holds the documents of every rank; -1 where none
-// does.
+// Returns for each microbatch the smallest bucket that holds the documents of every rank; -1 if
+// none does.
 std::vector<int> buckets_of(const Scenario& scenario, const StepData& step) {
   const std::vector<std::int64_t>& capacities = scenario.cuda_graph.max_packed_seqs;
   const std::size_t ranks = scenario.parallel.data;
@@ -60,7 +60,7 @@ class Tally {
   GraphTally result() const { return tally_; }
 
  private:
-  // For a graph of many passes: training or not, and how many.
+  // The key of a graph of several passes: training or not, and their number.
   using Key = std::pair<bool, std::size_t>;
   struct Bucket {
     int number;

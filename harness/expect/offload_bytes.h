@@ -11,7 +11,7 @@ namespace lockstep {
 
 struct OffloadDemand {
   std::int64_t fixed = 0;  // Bytes to the host in a microbatch, whatever its documents are.
-  // By layer: bytes for each pair that an expert keeps, where rows follow those.
+  // Bytes for each pair that an expert keeps, by layer, where rows follow the pairs.
   std::map<int, std::int64_t> per_pair;
   std::int64_t of_experts = 0;   // Groups of the experts' modules, which may be delayed.
   std::set<std::int64_t> sizes;  // For the tensors that go, in bytes, at their largest.

@@ -13,8 +13,8 @@ namespace lockstep {
 // what devices count adds up too.
 Counters merged(const std::vector<Counters>& ranks, bool apart);
 
-// "" or the first counter of structure that differs, as a sentence. Ranks that do not take the same
-// way are none of the scenario's, whatever their bits.
+// Returns "" or the first structural counter that differs, as a sentence. Ranks with different
+// structure do not run one scenario, whatever their bits.
 std::string disagreement(const std::vector<Counters>& ranks);
 
 }  // namespace lockstep

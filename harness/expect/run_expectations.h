@@ -15,15 +15,15 @@ namespace lockstep {
 
 // The findings of the checker in a run.
 struct CheckerEvidence {
-  std::int64_t ranks = 1;     // That it watched.
-  std::int64_t launches = 0;  // For graphs, by all of them.
+  std::int64_t ranks = 1;     // Ranks that it watched.
+  std::int64_t launches = 0;  // Graph launches of all these ranks.
   // Sizes of graphs in order of capture, by stream.
   std::map<int, std::vector<std::int64_t>> captured_calls = {};
 };
 
 struct RunEvidence {
   bool explored = false;  // All schedules ran by tags.
-  // Where a reference judges each step.
+  // Present if a reference judges each step.
   std::optional<std::span<const oracle::StepResult>> oracle_steps = {};
   std::optional<CheckerEvidence> checker = {};
 };

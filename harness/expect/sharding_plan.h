@@ -1,5 +1,5 @@
-// How a scenario's parameters are cut into units and buckets, who has a buffer of its own, and how
-// many collectives come of it: worked out from the scenario alone, to hold the engine against.
+// The units and buckets of a scenario's parameters, the units with buffers of their own, and the
+// number of collectives: computed from the scenario alone, as the expectation for the engine.
 // docs/fsdp.md says the same in words.
 #pragma once
 

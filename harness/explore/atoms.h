@@ -20,7 +20,8 @@ class Atoms {
 
   // Boxes count their bytes from `base`.
   void add(const Box& box) { boxes_[key(box)]; }
-  // After all boxes were added. Numbers begin at `first`; returns the next one that is free.
+  // Called after all boxes were added. Numbers the atoms from `first`, and returns the next free
+  // number.
   int cut(int first);
   const std::vector<int>& of(const Box& box) const { return boxes_.at(key(box)); }
 

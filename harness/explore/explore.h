@@ -24,15 +24,15 @@ struct ExploreOptions {
   };
   Policy policy = Policy::random;
   int depth = 1;
-  // For the first schedule; the next one adds 1. Equal seed, equal schedule.
+  // The seed of the first schedule; each further one adds 1. Equal seeds give equal schedules.
   std::uint64_t seed = 1;
   std::int64_t count = 1000;
   std::vector<StreamDelay> delays;  // In turns: items that run meanwhile.
 };
 
-// The outcome of one schedule. `observed`: all that the host saw. `everything`: which writes, in
-// which order, came before each access to each byte; it differs whenever two conflicting accesses
-// changed places, whatever became of it.
+// The outcome of one schedule. `observed` hashes all that the host saw. `everything` hashes which
+// writes, in which order, preceded each access to each byte; it differs whenever two conflicting
+// accesses changed places, whatever the effect.
 struct Tags {
   std::uint64_t observed = 0;
   std::uint64_t everything = 0;
@@ -60,7 +60,7 @@ class Explorer {
   explicit Explorer(const Program& program);
   Tags run(const ExploreOptions& options, std::uint64_t seed);
   const std::vector<int>& order() const { return order_; }  // For the last run.
-  // By item: a hash of the writes before its accesses.
+  // Per item: a hash of the writes before its accesses.
   const std::vector<std::uint64_t>& met() const { return met_; }
 
  private:
@@ -70,7 +70,7 @@ class Explorer {
   std::vector<int> after_, after_begin_;  // Successors.
   std::vector<int> missing_at_start_, missing_;
   std::vector<int> ready_, order_;
-  // By atom: what it holds, and who wrote it, in order.
+  // Per atom: a hash of its value, and of its writers in order.
   std::vector<std::uint64_t> values_, writers_;
   std::vector<std::uint64_t> effects_, met_;  // By item.
 };

@@ -20,23 +20,23 @@ struct ProgramItem {
   int thread = 0;              // Index in Program::threads. Items of one thread run in their order.
   std::uint64_t identity = 0;  // Equal for items that make the same of the same bytes.
   bool observed = false;       // The host sees what this reads.
-  // Where its edges, and the bytes it touches, begin; they end where the next item's begin.
+  // The first of its edges, and of the bytes it touches; they end where the next item's begin.
   int before = 0;
   int reads = 0, writes = 0;
 };
 
 struct ProgramThread {
   std::string name;
-  int stream = -1;  // That its items are put on, or that its graphs are launched on; -1: the host.
+  int stream = -1;  // The stream of its items or of its graph launches; -1: the host.
   int lane = 0;     // In graphs, captured streams in the order in which they joined.
 };
 
 struct Program {
   std::vector<ProgramThread> threads;  // 0 is the host; then streams, and lanes of graphs.
-  // In the order of the calls. The last one is no item, it only ends the lists.
+  // In the order of the calls. The last one is no item; it only ends the lists.
   std::vector<ProgramItem> items;
   std::vector<int> before;  // Items of other threads that must be over.
-  // Atoms: sets of bytes that no access of the run tells apart. They are disjoint, so partial
+  // Atoms are sets of bytes that no access of the run tells apart. They are disjoint, so partial
   // overlaps are exact.
   std::vector<int> reads, writes;
   int atoms = 0;

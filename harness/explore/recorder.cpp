@@ -151,7 +151,7 @@ void ProgramRecorder::on(const SubmitCall& call, const IssuedCall& issued) {
 
 void ProgramRecorder::on(const CopyCall& copy, const IssuedCall& issued) {
   if (captures(issued.stream)) return;
-  // In pageable memory the host has it at return.
+  // A copy to pageable memory is complete when the call returns.
   const bool observed = copy.kind == CopyKind::device_to_host && live_.at(copy.to) < 0;
   const int index = enter(issued.stream);
   add(index,

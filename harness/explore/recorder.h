@@ -64,8 +64,8 @@ class ProgramRecorder : public Observer {
     std::vector<int> items_;
   };
   struct Thread {
-    Frontier known;    // What its next item comes after.
-    Frontier implied;  // What its last item came after.
+    Frontier known;    // What its next item follows.
+    Frontier implied;  // What its last item followed.
   };
   struct EventState {
     bool recorded = false, in_capture = false;
@@ -113,7 +113,7 @@ class ProgramRecorder : public Observer {
   std::map<int, EventState> events_;
   std::map<int, Graph> graphs_;
   std::optional<Capture> capture_;
-  // How many items of one thread had the same identity so far.
+  // The number of items of a thread with the same identity so far.
   std::map<std::uint64_t, int> ordinals_;
 };
 

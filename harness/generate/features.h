@@ -29,7 +29,7 @@ bool can_meet(std::size_t a, std::size_t b);
 std::string to_hex(const Traits& traits);
 Traits traits_from_hex(const std::string& hex);
 
-// How often each feature, and each pair of them, was drawn.
+// Counts how often each feature, and each pair of them, was drawn.
 class Distribution {
  public:
   void add(const Traits& traits);

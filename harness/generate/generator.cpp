@@ -167,7 +167,7 @@ void draw_offload(Choices& c, const Swarm& swarm, Scenario& s) {
   if (c.one_in(4)) s.offload.pool_slack = c.between(1, 3);
   if (c.one_in(5)) s.offload.min_bytes = c.pick<std::int64_t>({2'000, 500, 9'000});
   const OffloadDemand demand = offload_demand(s);
-  // Else nothing would move.
+  // Otherwise nothing would be offloaded.
   if (demand.fixed == 0 && demand.per_pair.empty()) s.offload.min_bytes = 0;
   draw_delay(c, swarm, s);
 }

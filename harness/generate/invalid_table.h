@@ -1,4 +1,4 @@
-// Edits that break one rule each: the tables behind invalid_case.h.
+// The tables of edits that each break one rule, for invalid_case.h.
 #pragma once
 
 #include <span>

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// With the default settings, drop-and-pad, whatever was drawn: one rule is to be broken, not two.
+// Uses the default settings, drop-and-pad, so that one rule is broken and not two.
 void add_experts(Scenario& s) {
   s.model.pattern += 'E';
   s.model.moe = {};
@@ -116,7 +116,7 @@ constexpr InvalidEdit kEdits[] = {
        if (c.one_in(2)) {
          s.training.recapture_at = {s.training.steps};
        } else {
-         // After the last step, beside the changes that are there: they may bring the only
+         // Added after the last step and beside the existing changes, which may provide the only
          // microbatch with a target.
          s.training.change_microbatches_at.push_back(
              {s.training.steps, s.training.microbatches_at(s.training.steps)});

@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-// The features a case may use; drawn once, so that a case has few or many of them, not always some
-// of each. The last group makes a case dear, or is about few lines of code: drawn seldom.
+// The features that a case may use. They are drawn once, so that some cases have few and others
+// many. The last group makes a case slow, or concerns few lines of code, and is rarely drawn.
 struct Swarm {
   bool mamba, attention, mlp, experts;
   bool dropout, tied, swiglu, masks, gaps, empties, evaluation, recapture, buckets, change,

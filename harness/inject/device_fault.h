@@ -1,6 +1,6 @@
-// Faults at the device that nobody has to write: every call of a recorded run can be left out, made
-// twice, put on another stream or given another address. A fault is an operator, a site (what kind
-// of call, from where in the step) and which of the calls there.
+// Faults at the device that need no code: every call of a recorded run can be left out, made twice,
+// put on another stream or given another address. A fault is an operator, a site (the kind of call
+// and its place in the step) and the number of the call there.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace lockstep {
 
 enum class DeviceOperator : std::uint8_t {
   drop_wait,    // A stream does not wait for an event.
-  drop_record,  // An event is not recorded, so that who waits for it waits for the record before.
+  drop_record,  // An event is not recorded, so that waits see the previous record.
   drop_sync,    // The host does not wait for a stream or an event.
   drop_copy,
   drop_fill,
@@ -44,7 +44,7 @@ struct DeviceFault {
 };
 std::string to_text(const DeviceFault& fault);
 
-// Absent for a text that is none. Whether a run has such a call is known when it has ended.
+// Absent if the text names none. Whether a run has such a call is known only at its end.
 std::optional<DeviceFault> device_fault(std::string_view text);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Faults of the engine that equal an operator at the device, by name: a wait that is left out, an
-// op that runs twice. The engine has no line for them. An alias says which calls its operator
+// Faults of the engine that equal an operator at the device, such as a wait that is left out or an
+// op that runs twice, and so have no line in the engine. An alias names the calls that its operator
 // changes; `AliasInjector` changes them.
 #pragma once
 
@@ -17,8 +17,7 @@ enum class AliasOperator : std::uint8_t {
   drop_launch,
   repeat_launch,
   move_record,     // The event is recorded on the stream `to` of the same rank.
-  advance_record,  // The event is recorded before the copies that it follows, or behind the first
-                   // of them.
+  advance_record,  // The event is recorded before the copies that it follows, or after the first.
 };
 
 // Which calls an alias changes. A text that is empty, or a choice that is `any`, holds for every
@@ -34,7 +33,7 @@ struct CallPattern {
   std::string_view stream = {};
   std::string_view event = {};  // The name that the engine gave the event.
   std::string_view op = {};
-  std::string_view part = {};      // The part of the step, as `Place::part` says it.
+  std::string_view part = {};      // As in `Place::part`.
   std::string_view not_part = {};  // Any other part.
   Pass pass = Pass::any;
   Occurrence occurrence = Occurrence::every;

@@ -11,18 +11,17 @@
 
 namespace lockstep {
 
-// How a fault can be shown; any of them together.
+// The conditions under which a fault shows; any of them together.
 enum FaultTrait : unsigned {
   kFixturesFirst = 1,  // Scenarios cannot show it, or seldom.
   kRemovesOrder = 2,   // It only takes an edge away.
   kNeedsExperts = 4,   // Only scenarios with experts show it.
-  kNoScenario = 8,    // It is of the machine's guard, or of a file, which no scenario runs: its own
-                      // tests show it.
-  kNeedsShards = 16,  // Only scenarios that shard, or have several ranks, show it.
+  kNoScenario = 8,     // It concerns the guard or a file, and only their own tests show it.
+  kNeedsShards = 16,   // Only scenarios that shard, or have several ranks, show it.
 };
 
 struct FaultRow {
-  // In the tables of oracle and checker: how names begin; the longest beginning wins.
+  // In the tables of oracle and checker: the begin of names, of which the longest match wins.
   std::string_view name;
   std::string_view bug_class;  // One of the classes of bugs that were found elsewhere.
   // Judges that may name the fault, and words of which the report must hold one: "gradient: bias;

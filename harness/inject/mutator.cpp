@@ -88,7 +88,7 @@ std::vector<IssuedCall> DeviceMutator::instead_of(const IssuedCall& asked, bool 
   return calls;
 }
 
-// On `sim` in program order without delays, all that was called before is done.
+// On `sim` in program order without delays, all earlier calls are complete.
 void DeviceMutator::mark(IssuedCall& call) {
   call.place.part = kMark;
   if (device_->capturing()) return;

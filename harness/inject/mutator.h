@@ -17,7 +17,7 @@ namespace lockstep {
 class DeviceMutator : public FaultInjector {
  public:
   enum class Mode : std::uint8_t { strike, mark };
-  // Part of the step that a marked call says it belongs to.
+  // The part of the step that a marked call has.
   static constexpr const char* kMark = "struck";
 
   // Without a fault it only counts. `pattern` names the layers of sites. In mode `mark` the call is
@@ -27,11 +27,11 @@ class DeviceMutator : public FaultInjector {
       : pattern_(std::move(pattern)), fault_(std::move(fault)), mode_(mode) {}
 
   using Sites = std::map<std::string, std::int64_t>;
-  // How many calls of a site an operator could strike.
+  // The number of calls of each site that an operator could change.
   const Sites& sites(DeviceOperator op) const { return at(sites_, op); }
   std::int64_t triggered() const override { return triggered_; }  // 0 or 1.
-  // Where a buffer could have moved at the last launch of a graph: no replay behind it would show
-  // the old address.
+  // The last launch of each graph, at which a buffer could have moved, but no later replay would
+  // show the old address.
   std::set<std::pair<std::string, std::int64_t>> last_launches() const;
   // The copy or fill that was marked wrote what was there.
   bool changed_nothing() const { return changed_nothing_; }
@@ -55,7 +55,7 @@ class DeviceMutator : public FaultInjector {
     std::byte* moved_to = nullptr;  // Where all calls but those in graphs find it now.
   };
 
-  // Counts, and says whether the fault is here.
+  // Counts the call, and returns whether it is the one to change.
   bool strikes(DeviceOperator op, const std::string& site);
   std::vector<IssuedCall> mutated(IssuedCall call);
   void mark(IssuedCall& call);

@@ -152,7 +152,7 @@ class StepComparison : public StepListener {
   const ExpectedResults expected_;
   const std::int64_t phase_;
 
-  std::int64_t calls_ = 0;  // Of the engine in this step.
+  std::int64_t calls_ = 0;  // The engine's calls in this step.
   // Position of each microbatch's forward pass, -1 before it.
   std::vector<std::int64_t> forward_order_;
   std::set<int> backwards_;

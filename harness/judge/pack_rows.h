@@ -9,7 +9,7 @@ namespace lockstep {
 
 struct RowPlace {
   std::int64_t document = -1;  // Document::number, -1 for a padding row.
-  std::int64_t position = -1;  // Of the row in the document.
+  std::int64_t position = -1;  // The row's index in the document.
 };
 RowPlace place_of_row(const Scenario::Data& data, const Microbatch& microbatch, std::int64_t row);
 

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// The engine alone, as it is when nobody looks: what a run of the case can be struck at.
+// Runs the engine as in an unobserved run, and records which calls a fault could change.
 void record(MutationCase& one) {
   const auto data = open_data(one.scenario);
   DeviceMutator counter(one.scenario.model.pattern);

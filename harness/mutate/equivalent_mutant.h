@@ -1,5 +1,5 @@
-// The equivalent-mutant check: whether a call does anything at all. It is the machine-checked
-// argument for faults at the device that change nothing.
+// Checks whether a call has any effect, as the machine-checked argument that a fault at the device
+// is an equivalent mutant.
 #pragma once
 
 #include "harness/case/verdict.h"
@@ -8,10 +8,10 @@
 
 namespace lockstep {
 
-// Runs the engine without the fault and looks at the call that it would strike. Holds if nothing
-// that the host sees depends on what the call writes: it is in a graph that is never launched; or,
-// for operators that only leave the call out, all it writes is overwritten before it is read, or
-// was there already. Violated otherwise.
+// Runs the engine without the fault and examines the call that the fault would change. Holds if
+// nothing that the host sees depends on what the call writes: it is in a graph that is never
+// launched; or, for operators that only leave the call out, all that it writes is overwritten
+// before it is read, or was there already. Otherwise violated.
 CaseResult judge_equivalence(const Scenario& scenario, const DeviceFault& fault);
 bool can_be_equivalent(DeviceOperator op);
 

@@ -1,4 +1,4 @@
-// A fault to plant, and what may rightly be said of it.
+// A fault to plant, and the reports that it may lead to.
 #pragma once
 
 #include <optional>
@@ -27,7 +27,7 @@ struct Fault {
   // It only takes edges away: where the checker finds everything in order without them, it changes
   // nothing.
   bool removes_order = false;
-  bool can_be_equivalent = false;  // The call it strikes may have no effect (idle.h).
+  bool can_be_equivalent = false;  // Its call may have no effect (equivalent_mutant.h).
   std::vector<int> cases = {};  // The ones that it can strike, smallest first; of `MutationCases`.
 };
 

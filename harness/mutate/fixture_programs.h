@@ -12,12 +12,12 @@ namespace lockstep {
 
 struct FixtureProgram {
   const char* name;
-  // Under the fault that is planted; `options` says how its judges are set.
+  // Runs it under the planted fault; `options` sets its judges.
   CaseResult (*run)(const RunOptions& options);
 };
 const std::vector<FixtureProgram>& fixture_programs();
 
-// Three steps of a loader whose host waits for the device only where the loader says so.
+// Runs three steps of a loader whose host waits for the device only where the loader says so.
 void run_ahead_of_the_device(Observer& observer);
 
 }  // namespace lockstep

@@ -97,8 +97,8 @@ void MutantEvaluation::took_full(const CaseResult& result) {
   if (++position_ == fault_->cases.size()) survive();
 }
 
-// Nobody noticed. An edge may be one too many: in the smallest scenario it is run in many orders. A
-// call may do nothing: that is looked at in each.
+// No judge found the fault. An edge may be redundant, so the smallest scenario runs in many orders.
+// A call may have no effect, which is checked in each case.
 void MutantEvaluation::survive() {
   position_ = 0;
   while (position_ + 1 < fault_->cases.size() && at().program) ++position_;

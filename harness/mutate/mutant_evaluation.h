@@ -1,5 +1,5 @@
-// One fault's way through its cases: which run comes next, and what the results say. It runs
-// nothing itself.
+// Chooses the next run of a fault over its cases, and evaluates the results. It runs nothing
+// itself.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// With which judges and in which order of the device a case is run.
+// The judges and the order of the device with which a case is run.
 enum class EvaluationMode : std::uint8_t {
   full,    // As `verify` does.
   plain,   // Values alone, in the order of the calls.

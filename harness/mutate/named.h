@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// In the order kernels, engine, oracle, checker. Every case is one that they may show in.
+// Returns the faults in the order kernels, engine, oracle, checker. Each may show in every case.
 std::vector<Fault> named_faults(const std::vector<MutationCase>& cases);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// The bug that each mutation of the oracle and of the checker stands for, and who may name it. A
-// row is for all names that begin so; the longest beginning wins.
+// The bug that each mutation of the oracle and of the checker represents, and the judges that may
+// name it. A row is for all names with its prefix; the longest prefix wins.
 #pragma once
 
 #include <array>

@@ -10,12 +10,11 @@
 namespace lockstep {
 
 struct MutationScore {
-  std::int64_t faults = 0;  // That were run to the end.
+  std::int64_t faults = 0;  // Faults that were run to the end.
   std::int64_t unfinished = 0;
   std::int64_t equivalent = 0;
-  // Killed by values alone; by values alone but only in another order; by values alone but only
-  // where memory that is used again has no value; only by a judge of order, addresses, graphs or
-  // counts.
+  // Killed by values alone; by values alone, but only in another order; by values alone, but only
+  // where reused memory has no value; only by a judge of order, addresses, graphs or counts.
   std::int64_t bits = 0;
   std::int64_t delayed = 0;
   std::int64_t poisoned = 0;
@@ -32,9 +31,9 @@ std::string score_text(const std::vector<Fault>& faults,
                        const std::vector<EvaluationOutcome>& outcomes);
 std::string survivors_text(const std::vector<Fault>& faults,
                            const std::vector<EvaluationOutcome>& outcomes);
-// Written and read again: what several machines have run is put together from their files.
-// RequestError for a file that is no such report, or of another revision than this program's.
-// `asked`: what decides the faults, and the share.
+// Write and read the report, so that the files of several machines can be joined. Reading throws
+// RequestError for a file that is no such report, or of another revision. `asked` holds the options
+// that determine the faults, and the share.
 boost::json::object mutation_json(const boost::json::object& asked,
                                   const std::vector<Fault>& faults,
                                   const std::vector<EvaluationOutcome>& outcomes, double seconds);

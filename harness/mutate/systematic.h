@@ -9,7 +9,8 @@
 
 namespace lockstep {
 
-// At most `most` of each operator, spread over its sites; which calls of a site, the seed says.
+// Returns at most `most` faults of each operator, spread over its sites; the seed selects the
+// calls.
 std::vector<Fault> systematic_faults(const std::vector<MutationCase>& cases, std::uint64_t seed,
                                      std::int64_t most);
 

@@ -1,4 +1,4 @@
-// How many packs hold how many documents: what the capacities of graphs are chosen for.
+// The number of packs for each number of documents, from which the capacities of graphs are chosen.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ Scenario with_documents(Scenario s, std::int64_t documents) {
   const std::int64_t length = s.data.pack_length;
   s.data = {};
   s.data.pack_length = length;
-  // Which nobody draws from (L10).
+  // The median is not used, but must be legal (L10).
   s.data.distribution.median = std::min(s.data.distribution.median, length);
   s.data.documents = {{pack}};
   s.parallel = {};

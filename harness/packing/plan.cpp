@@ -70,7 +70,7 @@ std::vector<PackingPlan> cheapest_plans(const PackHistogram& histogram, const Pa
   require(packs(histogram) > 0, "there is a pack");
   const Steps steps(histogram, together);
   std::vector<PackingPlan> plans{{.seconds = costs.eager}};
-  // With no bucket, only the packs before the first number are paid for: none.
+  // Without a bucket only zero packs are covered so far, at no cost.
   std::vector<Row> rows{
       {std::vector<double>(steps.size() + 1, std::numeric_limits<double>::infinity()), {}}};
   rows[0].least[0] = 0;

@@ -12,12 +12,11 @@ namespace lockstep {
 
 // Seconds of a microbatch.
 struct PackCosts {
-  // By the capacity of its graph, as measured; at least one.
+  // Per capacity of the graph, as measured; at least one.
   std::map<std::int64_t, double> replay = {};
   double eager = 0;
 
-  // Between two capacities that were measured, on the line through them; beyond them, as the
-  // nearest.
+  // Interpolated between two measured capacities; outside them, the value of the nearest.
   double replay_at(std::int64_t capacity) const;
 };
 

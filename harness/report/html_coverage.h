@@ -1,4 +1,4 @@
-// The part of the HTML page that says what a campaign drew: features, edges, and pairs that never
+// The part of the HTML page that shows what a campaign drew: features, edges, and pairs that never
 // met.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// `distribution` as Distribution::to_json() makes it; whatever else is in it is shown as names and
+// `distribution` is the result of Distribution::to_json(). Other content is shown as names and
 // values.
 std::string coverage_section(const boost::json::value& distribution);
 

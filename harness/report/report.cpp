@@ -70,7 +70,7 @@ void write_blind_spots(std::ostringstream& out, const std::vector<CaseResult>& r
   }
 }
 
-// What a dashboard wants to know of the whole run.
+// The properties of the whole run, for dashboards.
 std::vector<std::pair<const char*, std::string>> run_properties(
     const std::vector<CaseResult>& results) {
   std::vector<std::pair<const char*, std::string>> list{{"version", version()},

@@ -18,7 +18,7 @@ CaseResult result_from_json(const boost::json::value& value);
 boost::json::object run_to_json(const std::vector<CaseResult>& results, const DeviceInfo& device,
                                 double seconds);
 
-// How many have this verdict.
+// Returns the number of results with this verdict.
 std::int64_t count_of(const std::vector<CaseResult>& results, Verdict verdict);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// How a scenario is sharded, as `describe` prints it.
+// The sharding of a scenario, as `describe` prints it.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The record of what the simulator ran, in the order of its schedule, with what was asked for: for
+// The record of what the simulator ran in the order of its schedule, beside what was submitted, for
 // `replay --trace` and `--schedule`.
 #pragma once
 
@@ -20,7 +20,7 @@ struct TraceItem {
 };
 
 struct TraceLaunch {
-  int stream = 0;  // That it was launched on.
+  int stream = 0;  // The stream of the launch.
   int graph = 0;
   int nth = 0;                // For this graph's launches.
   int first = -1, last = -1;  // Items, -1 where nothing of it ran.
@@ -52,7 +52,7 @@ struct TracePoint {
 bool add_missing_edge(Trace& trace, const TracePoint& earlier, const TracePoint& later,
                       const std::string& detail);
 
-// Hears every call at the device. After the run, what was asked for is put beside what ran.
+// Observes every call at the device. After the run it relates what was submitted to what ran.
 class TraceRecorder : public Observer {
  public:
   Trace finish(const std::vector<SimStep>& ran) const;
@@ -105,7 +105,7 @@ class TraceRecorder : public Observer {
   std::vector<std::string> streams_;
   std::map<int, std::vector<StepLocation>> own_;  // For each stream, what is not in a graph.
   std::map<int, Lane> lanes_;
-  std::map<int, Work> events_;  // What the latest record of each event stands behind.
+  std::map<int, Work> events_;  // The work before the latest record of each event.
   std::vector<Launch> launches_;
   std::map<int, int> launches_of_;  // For each graph.
   std::vector<Flow> flows_;

@@ -16,12 +16,12 @@ struct NoDevice : WorldError {
 struct CudaProbe {
   bool present = false;
   DeviceInfo info;
-  int gpus = 0;     // How many a process would find.
+  int gpus = 0;     // Visible to a process.
   std::string why;  // Why there is none.
 };
 CudaProbe probe_cuda();
 
-// "sim" or "cuda" for what --device says. Throws NoDevice for cuda without a GPU.
+// Returns "sim" or "cuda" for the value of --device. Throws NoDevice for cuda without a GPU.
 std::string choose_device(const std::string& asked);
 
 // The resources that a scenario needs and this machine lacks with that device: GPUs for its ranks,

@@ -38,7 +38,7 @@ Failure failure_at_hand() {
 ExitStatus report_failure(const std::string& who) {
   const Failure failure = failure_at_hand();
   std::fflush(stdout);
-  // At once: several processes may write here.
+  // Written by one call, because several processes may write here.
   std::fputs((who + failure.what + "\n").c_str(), stderr);
   return failure.status;
 }

@@ -33,8 +33,8 @@ using Clock = std::chrono::steady_clock;
 // A launcher may show each process one GPU alone.
 int gpu_of(int local) { return cuda_devices().size() == 1 ? 0 : local; }
 
-// The order of the library's sums follows from these, whatever it would choose for a size; it reads
-// them when ranks join.
+// Fixes NCCL's algorithm and protocol, hence the order of its sums, which it would otherwise choose
+// by size. NCCL reads them when ranks join.
 void pin_sums() {
   ::setenv("NCCL_ALGO", "Ring", 0);
   ::setenv("NCCL_PROTO", "Simple", 0);
@@ -91,7 +91,7 @@ class RankProcesses {
     while (left() > 0) take(0, {});
   }
 
-  // After the first that fails, the others have `grace_s` to notice.
+  // When the first process has failed, the others have `grace_s` seconds to notice.
   ExitStatus wait(double grace_s, const RankEnded& ended) {
     std::optional<Clock::time_point> end;
     while (left() > 0) {

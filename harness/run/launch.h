@@ -1,5 +1,5 @@
-// Where the ranks of a run are: threads of this process, processes that it starts, or processes
-// that a launcher started and of which this is one.
+// Where the ranks of a run live: in threads of this process, in processes that it starts, or in
+// processes of a launcher, of which this is one.
 #pragma once
 
 #include <functional>
@@ -20,28 +20,28 @@ struct LaunchOptions {
   std::string meeting;
 };
 
-// For Options::launched().
+// Returns the options from Options::launched().
 LaunchOptions launch_options(const Options& options, const std::string& device);
 
-// Whether the ranks of the run are processes with a GPU each: asked for, or what a launcher's are
-// on GPUs.
+// Whether the ranks of the run are processes with a GPU each: if requested, or if a launcher's
+// processes use GPUs.
 bool over_nccl(const Scenario& scenario, const std::string& device, bool by_launcher);
 
-// `body` in each process that has ranks. The status is that of this process, or where it started
-// the others, of all: a failure of one rank goes before what that made of the others, and a rank
-// that was killed is a hang. What they throw is said on stderr.
+// Runs `body` in each process that has ranks. Returns the status of this process, or if it started
+// the others, of all: a rank's own failure takes precedence over failures that it caused in others,
+// and a killed rank counts as a hang. Exceptions are reported on stderr.
 ExitStatus launch(const Scenario& scenario, const LaunchOptions& options,
                   const std::function<ExitStatus(const LocalRanks&)>& body);
 
-// How the process of a rank ended.
+// The end of a rank's process.
 struct RankEnd {
-  int signal = 0;        // That killed it, 0 for none.
+  int signal = 0;        // The signal that killed it, 0 for none.
   int status = 0;        // Exit status.
   bool stopped = false;  // By this process: it had not noticed that another failed.
 };
 
-// The same with processes that this one starts, whatever launcher there is; over NCCL only if the
-// scenario says so. `ended` is told of each process when it has; it may be empty.
+// The same with processes that this one starts, under any launcher; over NCCL only if the scenario
+// says so. `ended` is called at the end of each process; it may be empty.
 using RankEnded = std::function<void(int rank, const RankEnd&)>;
 ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFolder& folder,
                        const std::function<ExitStatus(const LocalRanks&)>& body,

@@ -1,4 +1,4 @@
-// Where the built-in scenarios lie, and which files a folder of scenarios holds.
+// The folder of the built-in scenarios, and the scenario files of a folder.
 #pragma once
 
 #include <string>

@@ -12,8 +12,8 @@ namespace lockstep {
 bool wants_processes(const Scenario& scenario);
 CaseResult run_case_in_processes(const Scenario& scenario, const RunOptions& options);
 
-// Chooses among one result for each rank: a difference goes before everything else, and what a rank
-// says of itself before what it says of others. Not empty.
+// Selects from one result per rank: a difference takes precedence over everything else, and a
+// rank's own failure over reports about other ranks. `ranks` must not be empty.
 CaseResult worst(std::vector<CaseResult> ranks);
 
 }  // namespace lockstep

@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-// The names that contain what was asked for, or the nearest one, or where they are listed.
+// Returns the names that contain the requested one, or the nearest name, or where names are listed.
 std::string names_like(const std::string& asked, const std::vector<std::string>& known) {
   constexpr int kShown = 5;
   std::string list;

@@ -10,7 +10,7 @@ namespace lockstep {
 // Sets fault, mutation and blindness. Throws RequestError for an unknown name, with the nearest.
 void take_planted(const Options& options, RunOptions& run);
 
-// Where the planted fault met no place in any case, those that held are no evidence: they become
+// If the planted fault met no place in any case, cases that held are no evidence: they become
 // violated by `vacuous`.
 void require_that_the_fault_was_met(const RunOptions& run, std::vector<CaseResult>& results);
 

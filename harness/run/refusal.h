@@ -1,4 +1,4 @@
-// Scenarios that are refused, as the command line says it: all errors of the stage, a line each.
+// The text for refused scenarios: all errors of the stage, one per line.
 #pragma once
 
 #include <vector>

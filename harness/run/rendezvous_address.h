@@ -1,4 +1,4 @@
-// Where the processes that a launcher started find each other.
+// The place where the processes of a launcher find each other.
 #pragma once
 
 #include <optional>
@@ -26,8 +26,8 @@ struct RendezvousAddress {
 // machine's memory where all processes are on one, else the network. RequestError where nothing
 // says enough.
 RendezvousAddress rendezvous_address(const LaunchedRank& me, const std::string& asked);
-// RequestError for a HOST:PORT whose port is none: it would be taken for a path, at which nobody
-// else is.
+// Throws RequestError for a HOST:PORT with an invalid port, which would otherwise be taken for a
+// path at which no other rank is.
 void require_meeting_place(const std::string& asked);
 
 std::string text(const RendezvousAddress& place);

@@ -14,9 +14,10 @@
 namespace lockstep {
 
 struct WorkerSetup {
-  // In the child, once, before the first request.
+  // Called once in the child, before the first request.
   std::function<void()> begin;
-  // In the child: the answer to a request. It tells the parent what it is about through `phase`.
+  // Returns the answer to a request, in the child. It reports its progress to the parent by
+  // `phase`.
   std::function<std::string(const std::string& request,
                             const std::function<void(const std::string&)>& phase)>
       answer;
@@ -40,10 +41,10 @@ class CampaignWorker {
   const std::string& phase() const { return phase_; }
   int served() const { return served_; }  // Answers so far.
 
-  // Where a hung child is, innermost function first; "" where it does not say so within half a
-  // second.
+  // Returns where a hung child is, innermost function first; "" if it does not report that within
+  // half a second.
   std::string where();
-  // Kills the child if it lives, reaps it, and says how it ended.
+  // Kills the child if it lives, reaps it, and returns how it ended.
   ChildEnd end();
 
  private:

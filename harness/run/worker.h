@@ -13,7 +13,7 @@ namespace lockstep {
 struct WorkerOptions {
   bool fork = true;        // Off for debuggers.
   double timeout_s = 300;  // For one scenario; then the watchdog kills it.
-  bool echo = true;        // What it writes to stderr goes to this process's too.
+  bool echo = true;        // Copies its stderr to this process's.
 };
 
 // Names of faults that are evaluated in the worker itself, to test the isolation.

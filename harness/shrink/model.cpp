@@ -112,7 +112,7 @@ Candidates fewer_steps(const Scenario& s) {
       one.training.optimizer.decay_steps = steps;
     one.training.steps = steps;
     candidates.push_back(one);
-    // As many steps after the warm-up as before.
+    // Keeps the number of steps after the warm-up.
     one.cuda_graph.warmup_steps =
         std::max<std::int64_t>(0, s.cuda_graph.warmup_steps - (s.training.steps - steps));
     candidates.push_back(one);

@@ -1,5 +1,4 @@
-// Why a case failed, without where: what a smaller scenario must still share with the one that it
-// came from.
+// The reason why a case failed, without the place. A smaller scenario must fail for the same one.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// How a scenario may become smaller: a declared, ordered list of rules. Each proposes candidates,
-// the boldest first; nobody promises that one is legal or still fails, the search finds out.
+// A declared, ordered list of rules by which a scenario may become smaller. Each proposes
+// candidates, the boldest first. A candidate may be illegal or may not fail: the search tests it.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct ShrinkRule {
   std::function<std::vector<Scenario>(const Scenario&)> candidates;
 };
 
-// In the order in which they are tried: what makes a run cheaper comes first.
+// In the order in which they are tried: those that make a run cheaper come first.
 const std::vector<ShrinkRule>& shrink_rules();
 
 // The one of settings alone: all of them, halves, single ones back to their defaults.
@@ -26,7 +26,7 @@ ShrinkRule settings_rule();
 // The rule that is tried when no other finds anything: few documents in other places.
 ShrinkRule small_layouts_rule();
 
-// The lists behind it, by subject.
+// The sublists, by subject.
 std::vector<ShrinkRule> shrink_document_rules();
 std::vector<ShrinkRule> shrink_training_rules();
 std::vector<ShrinkRule> shrink_model_rules();

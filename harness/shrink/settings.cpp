@@ -21,7 +21,7 @@ std::function<void(Scenario&)> back(const std::string& path) {
   };
 }
 
-// All of them, halves, and so on down to single ones.
+// Resets all of them, then halves, and so on down to single ones.
 Candidates settings_back(const Scenario& s) {
   Candidates candidates;
   for (const auto& [begin, end] : removals(settings().size())) {

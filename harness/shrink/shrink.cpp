@@ -181,8 +181,8 @@ class Search {
     return false;
   }
 
-  // From here on `result` is what smaller scenarios are compared with, those that were seen before
-  // too.
+  // From here on smaller scenarios are compared with `result`, including those that were tried
+  // before.
   void take_reason(const Scenario& scenario, const CaseResult& result) {
     current_ = scenario;
     current_.name = name_of(result);

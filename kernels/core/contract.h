@@ -180,7 +180,7 @@ LOCKSTEP_HD float cos(float x) {
   return c;
 }
 
-// In the fingerprint only: no op uses it.
+// Used by the fingerprint only, not by any op.
 LOCKSTEP_HD float erf(float x) {
   const float a = abs(x);
   const float z = mul(a, a);

@@ -1,5 +1,5 @@
-// Faults that are compiled into kernels and engine, and do something only while a test or `lockstep
-// mutate` has planted them. harness/inject/fault_table.h says what each stands for.
+// Faults that are compiled into kernels and engine, and take effect only while a test or `lockstep
+// mutate` has planted them. harness/inject/fault_table.h describes each.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace lockstep {
 void plant_fault(std::string_view name);
 std::string_view planted_fault();
 
-// How often a fault point of the planted fault was met in this process.
+// Returns how often this process met a fault point of the planted fault.
 std::int64_t fault_points_met();
 bool note_fault_point_met();  // True.
 
-// For `faulty`, and for a fault whose name is only known at run time.
+// Used by `faulty`, and for faults whose name is known only at run time.
 inline bool fault(std::string_view name) {
   return !planted_fault().empty() && planted_fault() == name && note_fault_point_met();
 }

@@ -29,7 +29,7 @@ constexpr auto address_of_member() {
 constexpr bool is_in_names(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
-// The last name of what the template argument says: before the first ';' or the ']' that ends it.
+// Returns the last name in the template argument's text: before the first ';' or the final ']'.
 constexpr std::string_view last_name(std::string_view text) {
   std::string_view all = text.substr(text.find("kMember = "));
   all = all.substr(0, all.find_first_of(";]"));

@@ -1,4 +1,4 @@
-// Where an op runs. Each op has one `run` per queue type; a missing one is a link error.
+// The queues on which ops run. Each op has one `run` per queue type; a missing one is a link error.
 #pragma once
 
 struct CUstream_st;

@@ -72,8 +72,8 @@ float maximum(std::int64_t n, const Get& get) {
   return add(lane[0], 0.0f);
 }
 
-// CS for all columns at once: add_row(i, p) makes p[c] = f(i, p[c]), or leaves p alone for a row of
-// no document. Blocks of 32 physical rows, whatever the documents are.
+// CS for all columns at once. add_row(i, p) sets p[c] = f(i, p[c]), or leaves p unchanged for a row
+// of no document. Blocks have 32 physical rows, whatever the documents are.
 template <class AddRow>
 void column_sums(std::int64_t rows, std::int64_t cols, float* out, const AddRow& add_row,
                  std::int64_t block = 32) {

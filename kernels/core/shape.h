@@ -1,5 +1,5 @@
-// Checks that every op makes of its operands: it is there, it has this shape, and its rows do not
-// overlap.
+// Checks that every op applies to its operands: an operand is present, has the given shape, and its
+// rows do not overlap.
 #pragma once
 
 #include "kernels/core/operand.h"

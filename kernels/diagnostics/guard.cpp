@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// Done when the program runs, whatever the compiler knows.
+// Hides a value from the compiler, so that the arithmetic is done at run time.
 float unknown(float x) {
   volatile float kept = x;
   return kept;
@@ -21,7 +21,7 @@ std::string host_complaint() {
     return "this processor rounds down, not to the nearest number";
   if (sum(1.0f, 0x1.8p-24f) == 1.0f)
     return "this processor rounds toward zero, not to the nearest number";
-  // By bits: a processor that takes subnormal operands for zero compares so too.
+  // Compares bits, since a processor that flushes subnormal operands also compares them as zero.
   if (bits(product(0x1p-126f, 0.5f)) == 0)
     return "this processor flushes subnormal results to zero";
   if (product(0x1p-140f, 0x1p100f) == 0.0f)

@@ -1,4 +1,4 @@
-// Takes away the value of memory, so that whoever reads it before it is written again shows.
+// Makes memory undefined, so that a read before the next write is found.
 #pragma once
 
 #include <cstdint>

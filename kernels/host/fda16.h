@@ -12,8 +12,8 @@ namespace lockstep {
 inline constexpr int kFdaGroup = 16;  // Places of one step.
 inline constexpr int kFdaLanes = 16;  // Outputs side by side.
 
-// Exponents of operands as the fast forms add them up. A product with a zero is far below every
-// other one, a product with an infinity or NaN is above every one, whatever the other operand is.
+// Exponents of operands as the fast forms add them. The sum for a product with a zero lies far
+// below every other sum, that with an infinity or NaN above, whatever the other operand is.
 inline constexpr std::int16_t kFdaZero = -3000;
 inline constexpr std::int16_t kFdaSpecial = 8000;
 inline constexpr int kFdaNoProduct =

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// For one row: smx_e = pe_e / s, and lse = m + log(s).
+// Computes smx_e = pe_e / s of one row and returns lse = m + log(s).
 float softmax_row(std::int64_t experts, const float* logits, float* smx) {
   const float m = maximum(experts, [logits](std::int64_t e) { return logits[e]; });
   for (std::int64_t e = 0; e < experts; ++e) smx[e] = expn(sub(logits[e], m));

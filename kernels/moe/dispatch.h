@@ -8,9 +8,9 @@
 
 namespace lockstep {
 
-// Where the pairs go. Expert e owns the buffer rows start[e] .. start[e] + rows[e] - 1, in order of
-// priority; the other buffer rows are padding. A pair whose rank in its expert reaches the capacity
-// is dropped.
+// Assigns pairs to rows of the buffer. Expert e owns the rows start[e] .. start[e] + rows[e] - 1,
+// in order of priority; the other rows are padding. A pair whose rank in its expert reaches the
+// capacity is dropped.
 struct ExpertLayout {
   static constexpr const char* kName = "expert_layout";
   In<std::int32_t> experts;    // [T, k]; -1 in rows of no document.
@@ -20,7 +20,7 @@ struct ExpertLayout {
   Out<std::int32_t> pair_row;  // [T, k] the pair's buffer row; -1: dropped, or of no document.
   Out<std::int32_t> row_pair;  // [1, R] the buffer row's pair; -1: padding.
   std::int32_t capacity = 0;   // 0: dropless.
-  bool padded = false;  // start[e] = e * capacity; else the experts' rows lie one behind the other.
+  bool padded = false;         // start[e] = e * capacity; otherwise experts follow one another.
 };
 
 // buffer[r] = x[row of the pair]; padding rows +0.

@@ -18,8 +18,8 @@ struct CountPairs {
   Accum<std::int64_t> kept;   // [1, E] kept, since the run began.
 };
 
-// After the optimizer: an expert with fewer pairs than the mean gains `rate`, one with more loses
-// it. The counts of the step, of all ranks, start again at 0.
+// Updates the bias after the optimizer (arithmetic.md 2.11): an expert with fewer pairs than the
+// mean gains `rate`, one with more loses it. The counts of the step, of all ranks, are reset to 0.
 struct UpdateExpertBias {
   static constexpr const char* kName = "update_expert_bias";
   Accum<std::int32_t> step;  // [R, E]

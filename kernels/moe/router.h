@@ -11,7 +11,7 @@ enum class RouterScore : std::int32_t { softmax, sigmoid };
 inline constexpr std::int64_t kMostExperts = 256;
 inline constexpr std::int64_t kMostSlots = 16;  // For one token: top-k.
 
-// How the combine weights follow from the scores of the selected experts.
+// The rule by which combine weights follow from the scores of the selected experts.
 struct CombineRule {
   bool renormalise = true;  // Divide by their sum.
   float scaling = 1;        // sc

@@ -18,8 +18,8 @@ AttentionClasses::AttentionClasses(std::int64_t rows, std::int64_t capacity) {
   add({.above = -1, .longest = rows, .slots = capacity});
   const std::int64_t most = std::min(rows, capacity), whole = round_up(rows, kTile);
   for (std::int64_t longest = whole; longest > 0;) {
-    // So many squares of this class go into the square of the whole pack; a pack has at most rows /
-    // (above + 1) documents that are longer than `above`.
+    // `fit` squares of this class fit the square of the whole pack, which has at most rows / (above
+    // + 1) documents longer than `above`.
     const std::int64_t fit = whole * whole / (longest * longest);
     std::int64_t above = most <= fit ? 0 : round_up(rows / (fit + 1), kTile);
     if (above >= longest) above = 0;  // Nothing is shorter than a tile.

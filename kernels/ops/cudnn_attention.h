@@ -29,7 +29,7 @@ void check(const AttentionTables& op);
 void run(HostQueue, const AttentionTables& op);
 void run(CudaQueue, const AttentionTables& op);
 
-// Rows of every operand lie one behind the other: pitch == cols.
+// The rows of every operand are contiguous: pitch == cols.
 struct CudnnAttentionForward {
   static constexpr const char* kName = "cudnn_attention_forward";
   In<bf16> qkv;                   // [T, (heads + 2 * kv_heads) * hd], after RoPE.
@@ -61,8 +61,8 @@ struct CudnnAttentionBackward {
   std::int32_t heads = 1;
   std::int32_t kv_heads = 1;
   std::int32_t head_dim = 16;
-  // For measurements alone: false takes one call for all documents, whose gradients of q change
-  // from run to run.
+  // For measurements only: false makes one call for all documents, whose gradients of q vary from
+  // run to run.
   bool deterministic = true;
 };
 void check(const CudnnAttentionForward& op);
@@ -72,8 +72,8 @@ void check(const CudnnAttentionBackward& op);
 void run(HostQueue, const CudnnAttentionBackward& op);
 void run(CudaQueue, const CudnnAttentionBackward& op);
 
-// Bytes of workspace by reckoning, where no library is there to say; cuDNN 9.14 says at most this,
-// and 99 % of it. A device says its own, Backend::workspace_bytes.
+// Returns the computed bytes of workspace where there is no library. cuDNN 9.14 reports at most
+// this, and 99 % of it; Backend::workspace_bytes returns the device's own figure.
 std::int64_t reckoned_workspace(const CudnnAttentionForward& op);
 std::int64_t reckoned_workspace(const CudnnAttentionBackward& op);
 

@@ -1,4 +1,4 @@
-// How the values of a parameter begin: arithmetic.md 0.5.
+// The initial values of a parameter (arithmetic.md 0.5).
 #pragma once
 
 #include <cstdint>

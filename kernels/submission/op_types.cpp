@@ -11,7 +11,7 @@ namespace lockstep {
 
 namespace detail {
 
-// Where a struct's scalars of type float lie, those inside of its members included.
+// The offsets of a struct's scalars of type float, those of its members included.
 template <class T>
 void collect_floats(const T& value, const std::byte* base, std::vector<std::size_t>& list) {
   boost::pfr::for_each_field(value, [&]<class Field>(const Field& field) {

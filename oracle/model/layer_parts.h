@@ -20,7 +20,7 @@ struct Pass {
   const std::vector<std::vector<Real>>&
       expert_bias;  // Per symbol of the pattern; empty where there is none.
   Real inv_m;       // 1 / microbatches of the step, on all ranks.
-  std::vector<std::vector<Real>>& gradients;  // Of this microbatch, by parameter index.
+  std::vector<std::vector<Real>>& gradients;  // For this microbatch, by parameter index.
   std::vector<ExpertStatistics<Real>>&
       experts;  // For this microbatch, one entry per layer of experts.
   Saved<Real>& saved;

@@ -8,8 +8,8 @@ namespace lockstep::oracle {
 
 template <class Real>
 struct ScanGradients {
-  Matrix<Real>& xbc;               // Of the convolution's output.
-  Matrix<Real>& in_proj;           // Of in_proj; only its columns of dt.
+  Matrix<Real>& xbc;               // Gradient of the convolution's output.
+  Matrix<Real>& in_proj;           // Gradient of in_proj; only its columns of dt.
   Matrix<Real> dt_bias, a_log, d;  // [T, heads]: terms of the column sums.
 };
 

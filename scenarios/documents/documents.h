@@ -15,7 +15,7 @@ struct Document {
   // Index in the order the source yields the pieces of this step; empty ones count.
   std::int32_t number = 0;
   std::vector<std::int32_t> tokens;
-  // As long as tokens: the next token, or -1 where there is no loss.
+  // As many as tokens: the next token, or -1 where there is no loss.
   std::vector<std::int32_t> targets;
 };
 

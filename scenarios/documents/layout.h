@@ -1,4 +1,4 @@
-// How many microbatches and documents a step has, and how long they are.
+// The number and lengths of the documents and microbatches of a step.
 #pragma once
 
 #include <cstdint>

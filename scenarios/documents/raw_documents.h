@@ -40,8 +40,8 @@ std::string data_path(const Scenario& scenario);
 std::vector<DataFault> for_each_document(const Scenario& scenario,
                                          const std::function<void(RawDocument)>& take);
 
-// All of them. Throws std::runtime_error at a fault: the scenario's reader has looked, so the files
-// have changed since.
+// Reads all of them. Throws std::runtime_error at a fault: the scenario's reader has checked them,
+// so the files have changed since.
 std::vector<RawDocument> read_raw_documents(const Scenario& scenario);
 
 // 32 hex digits. A JSONL file: its MD5. A folder: MD5 of the lines "MD5-of-file  path\n" in the

@@ -1,4 +1,4 @@
-// The two kinds of data source behind open_data.
+// The two kinds of data source that open_data returns.
 #pragma once
 
 #include <memory>

@@ -31,7 +31,7 @@ ReadResult read_scenario_text(const std::string& text, const std::string& file);
 
 // docs/scenario-reference.md, section 6.
 std::string canonical_form(const Scenario& scenario);  // One line of JSON.
-// Only keys that differ from the defaults; reads back equal.
+// Writes only keys that differ from their defaults; the text reads back equal.
 std::string to_yaml(const Scenario& scenario);
 // Every key that the canonical form has; reads back equal.
 std::string to_full_yaml(const Scenario& scenario);

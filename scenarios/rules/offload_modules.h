@@ -26,7 +26,7 @@ struct OffloadModuleRow {
   Kept kept;
 };
 
-// In order of execution within a layer, which is that of the enumeration.
+// In order of execution within a layer, which is the order of the enumeration.
 inline constexpr std::array kOffloadModules{
     OffloadModuleRow{OffloadModule::attn_norm, "*", Kept::residual},
     OffloadModuleRow{OffloadModule::qkv_linear, "*", Kept::norm_output},

@@ -24,7 +24,7 @@ class Record {
       is_complete_ = false;
     }
   }
-  // Whether all that was asked for is there, and nothing else.
+  // Whether all requested fields were found, and nothing else.
   explicit operator bool() const { return is_complete_; }
 
   bool has(const std::string& name) const { return find(name) != nullptr; }

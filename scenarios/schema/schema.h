@@ -13,8 +13,7 @@
 
 namespace lockstep {
 
-// What a key does, and the unit that its values count, if any. Neither may be missing in the
-// reference.
+// The effect of a key, and the unit of its values, if any. The reference requires both.
 struct Meaning {
   Documented text;
   const char* unit = "";

@@ -115,8 +115,8 @@ struct Text {
 // The text of a scalar that may be a word or a text; reports anything else.
 std::optional<std::string> read_scalar_text(const Item& item, const std::string& wanted);
 
-// What a word of Megatron-LM's, Transformer Engine's or DeepSpeed's is called here, if `names` have
-// it; "" otherwise.
+// Returns our word for one of Megatron-LM, Transformer Engine or DeepSpeed, if `names` contain it;
+// otherwise "".
 std::string word_from_elsewhere(const std::string& word, const std::vector<std::string>& names);
 // The nearest of `names` to a word, those of other engines included; "" if none is near.
 std::string nearest_word(const std::string& word, const std::vector<std::string>& names);

@@ -56,7 +56,7 @@ inline std::string nearest_name(std::string_view wanted, const std::vector<std::
   return "";
 }
 
-// The same behind a message: "; nearest: verify", or "".
+// The same as an ending of a message: "; nearest: verify", or "".
 inline std::string nearest_hint(std::string_view wanted, const std::vector<std::string>& names,
                                 const std::string& before = "; nearest: ") {
   const std::string name = nearest_name(wanted, names);

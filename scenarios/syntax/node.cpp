@@ -201,7 +201,7 @@ class TreeBuilder : public YAML::EventHandler {
       if (node.kind == Node::Kind::sequence) {
         path += "[" + std::to_string(node.items.size()) + "]";
       } else if (node.keys.size() > node.items.size()) {
-        // Else this is inside of a key, which has no name.
+        // Otherwise the position is inside of a key, which has no name.
         path += (path.empty() ? "" : ".") + node.keys.back().text;
       }
     }

@@ -1,4 +1,4 @@
-// How numbers and characters are spelled in a scenario file.
+// The spelling of numbers and characters in a scenario file.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ std::optional<std::int64_t> guess_int(const std::string& text);
 std::size_t utf8_length(std::string_view text);
 // UTF-8 characters.
 std::size_t characters(std::string_view text);
-// In quotes and cut to a length that fits a message.
+// Quotes a text and cuts it to a length that fits a message.
 std::string quoted(const std::string& text);
 
 }  // namespace lockstep

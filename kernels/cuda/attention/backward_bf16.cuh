@@ -21,7 +21,7 @@ struct BackwardShared {
   alignas(1024) unsigned char own_right[Own::kBytes];
   alignas(1024) unsigned char left[kStages][Streamed::kBytes];
   alignas(1024) unsigned char right[kStages][Streamed::kBytes];
-  alignas(8) float lse[kStages][kStreamedRows];  // Of streamed rows that are queries.
+  alignas(8) float lse[kStages][kStreamedRows];  // For streamed rows that are queries.
   alignas(8) float delta[kStages][kStreamedRows];
   Tile tile;
   int number;

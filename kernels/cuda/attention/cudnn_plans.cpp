@@ -43,7 +43,7 @@ enum Uid : std::int64_t {
   kOffsets = 100
 };
 
-// What the plan of a library call depends on.
+// The settings on which the plan of a library call depends.
 struct Call {
   int device = 0;
   bool backward = false, deterministic = true;

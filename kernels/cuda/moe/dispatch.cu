@@ -35,7 +35,7 @@ __global__ void expert_layout(ExpertLayout op) {
     at(op.start, 0, own) = start;
     at(op.rows, 0, own) = rows;
   }
-  std::int32_t rank = 0;  // Of the first pair in this round.
+  std::int32_t rank = 0;  // Rank of the first pair in this round.
   for (std::int64_t first = 0; first < pairs && rank < rows; first += kThreads) {
     const std::int64_t p = first + threadIdx.x;
     const bool mine =
