@@ -23,6 +23,7 @@ constexpr auto kWords = std::to_array<Word>({
     {JudgeKind::evaluation, "evaluation"},
     {JudgeKind::vacuous, "vacuous"},
     {JudgeKind::counters, "counters"},
+    {JudgeKind::costs, "costs"},
     {JudgeKind::hazard, "hazard"},
     {JudgeKind::checker, "checker"},
     {JudgeKind::schedule, "schedule"},

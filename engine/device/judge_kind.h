@@ -16,20 +16,21 @@ enum class JudgeKind : std::uint8_t {
   norm,
   weights,
   evaluation,
-  vacuous,         // The run did not exercise what it claims to.
-  counters,        // A rule of the scenario's expect.counters.
-  hazard,          // The race detector.
-  checker,         // A program with a known verdict, on which the race detector fails.
-  schedule,        // Simulated schedules that give different results.
-  capture,         // A graph capture failed.
-  address,         // A buffer moved since its graph was captured.
-  ledger,          // A replay would submit other work than was captured.
-  collective,      // Ranks disagree on a collective.
-  contract,        // A broken require().
-  effect,          // A planted fault whose effect on the device's state was measured.
-  oracle,          // The oracle gave several results for one case.
-  refusal,         // The reader refused a scenario, or failed to.
-  expectation,     // The scenario's `expect` section was not met.
+  vacuous,      // The run did not exercise what it claims to.
+  counters,     // A rule of the scenario's expect.counters.
+  costs,        // The run asks more or less of the device than costs.txt says, or ever more memory.
+  hazard,       // The race detector.
+  checker,      // A program with a known verdict, on which the race detector fails.
+  schedule,     // Simulated schedules that give different results.
+  capture,      // A graph capture failed.
+  address,      // A buffer moved since its graph was captured.
+  ledger,       // A replay would submit other work than was captured.
+  collective,   // Ranks disagree on a collective.
+  contract,     // A broken require().
+  effect,       // A planted fault whose effect on the device's state was measured.
+  oracle,       // The oracle gave several results for one case.
+  refusal,      // The reader refused a scenario, or failed to.
+  expectation,  // The scenario's `expect` section was not met.
   remote_failure,  // Another rank has found what is wrong.
   watchdog,        // A deadline passed.
   crash,           // The process died.

@@ -177,7 +177,9 @@ void StepLoop::train_forward(const MicrobatchPass& pass) {
 void StepLoop::train_backward(const MicrobatchPass& pass) {
   backward(pass);
   const bool waits = faulty("host-waits-in-every-pass", false, true);
-  if (waits) compute_.synchronize();
+  const bool falls_back = with_graphs(scenario_) && pass.bucket < 0;
+  const bool waits_here = faulty("host-waits-in-each-fallback", false, falls_back);
+  if (waits || waits_here) compute_.synchronize();
   loader_.consumed(pass.microbatch, compute_);
   if (options_.listener != nullptr) options_.listener->backward_done(pass.microbatch, true);
 }

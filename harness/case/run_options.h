@@ -22,6 +22,7 @@ struct RunOptions {
   std::string device = "sim";  // "sim" or "cuda".
   PlantedFault planted = {};
   bool edges = false;       // List the edges that protect nothing.
+  bool costs = true;        // Hold what is asked of the device against costs.txt.
   bool bits_alone = false;  // Compare values only, without the checker and the dry-run ledger.
   std::optional<SimOptions::Policy> policy = {};  // Instead of the scenario's schedules.
   const LocalRanks* ranks = nullptr;              // Null: all of the scenario's.

@@ -9,6 +9,7 @@
 
 #include "engine/device/backend.h"
 #include "engine/device/judge_kind.h"
+#include "harness/costs/costs.h"
 #include "scenarios/counter.h"
 
 namespace lockstep {
@@ -54,6 +55,7 @@ struct CaseResult {
   std::string reason;
   std::optional<FirstDifference> first_difference;
   Counters counters;
+  Costs costs = {};  // Of the first run without readbacks on the simulated device.
   // On the simulated device: how many schedules ran, and what they were bound to find.
   std::string schedules;
   std::vector<std::string> blind;  // Errors that the scenario cannot show (blind_spots.h).

@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 
 #include "harness/base/options.h"
 #include "harness/base/progress.h"
 #include "harness/base/stopwatch.h"
+#include "harness/base/write_file.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/write_reports.h"
+#include "harness/costs/costs.h"
 #include "harness/report/report.h"
 #include "harness/report/result_json.h"
 #include "harness/run/device_choice.h"
@@ -39,7 +42,33 @@ Options verify_options() {
   options.flag("edges",
                "list the waits that protect nothing: without them every conflicting access is "
                "still in order");
+  options.flag("update-costs",
+               "write what each scenario asks of the simulated device to costs.txt in its folder, "
+               "instead of comparing with it");
   return options;
+}
+
+// Rows of other scenarios stay as they are.
+void update_costs(const std::vector<PlannedCase>& cases, const std::vector<CaseResult>& results) {
+  std::map<std::string, std::vector<CostRow>> folders;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (results[i].costs.empty() || fails(results[i])) continue;
+    const Scenario& scenario = cases[i].scenario;
+    folders[scenario.folder].push_back(
+        {scenario.name, results[i].numerics, cost_digest(scenario), results[i].costs});
+  }
+  if (folders.empty()) throw WorldError("verify: no costs were counted; they need --device sim");
+  for (auto& [folder, rows] : folders) {
+    const std::size_t counted = rows.size();
+    for (const CostRow& old : cost_rows_in(folder)) {
+      const bool is_new = std::any_of(rows.begin(), rows.end(), [&](const CostRow& row) {
+        return row.name == old.name && row.numerics == old.numerics;
+      });
+      if (!is_new) rows.push_back(old);
+    }
+    write_file(cost_file(folder), to_text(rows));
+    std::printf("%s: %zu rows written\n", cost_file(folder).c_str(), counted);
+  }
 }
 
 // Reads everything before any device is opened; all refusals are printed at once.
@@ -120,6 +149,7 @@ ExitStatus verify_command(const Words& words) {
   RunOptions run;
   take_planted(options, run);
   run.edges = options.has("edges");
+  run.costs = !options.has("update-costs");
   run.deadline_s = options.seconds("deadline");
   std::vector<PlannedCase> cases = plan(options.words());
   for (PlannedCase& one : cases) ask_for_schedules(one.scenario, options.number("schedules"));
@@ -148,6 +178,7 @@ ExitStatus verify_command(const Words& words) {
     show_counts(progress, results.size(), cases.size(), results.back());
   }
   require_that_the_fault_was_met(run, results);
+  if (!run.costs) update_costs(cases, results);
   progress.clear();
   if (run.edges) print_edges(results);
   if (options.number("schedules") > 0) print_schedules(results);

@@ -79,6 +79,7 @@ constexpr std::array kEngineFaults{
              kNeedsShards},
     FaultRow{"host-sync-left-out", kHost, "vacuous: expert_rows_read; hazard; bits", kNeedsExperts},
     FaultRow{"host-wait-during-capture", kHost, "capture: synchronize"},
+    FaultRow{"host-waits-in-each-fallback", kHost, "costs: host_waits"},
     FaultRow{"host-waits-in-every-pass", kHost, "vacuous: host_syncs"},
     FaultRow{"iteration-graph-takes-each-bucket", kStale, "ledger: iteration"},
     FaultRow{"iteration-graph-takes-one-at-a-time", kLaunch, "vacuous"},

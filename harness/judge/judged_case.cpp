@@ -5,6 +5,7 @@
 #include "harness/case/nothing_planted.h"
 #include "harness/case/schedules.h"
 #include "harness/checker/redundant_edges.h"
+#include "harness/costs/cost_counter.h"
 #include "harness/expect/rank_counters.h"
 #include "harness/explore/recorder.h"
 #include "harness/judge/eager_judge.h"
@@ -58,14 +59,16 @@ bool unobserved_step(std::int64_t step, const ReferenceResults& reference,
   return rank.holds_so_far();
 }
 
-// Runs all steps, reported to `told`, and counts.
+// Runs all steps, reported to `told`, and counts. `costs` is closed where a rank's steps end.
 void compare_results(const JudgedCase& one, const ReferenceResults& reference,
-                     const SimOptions& sim, Observer* told, RunOutcome& outcome) {
+                     const SimOptions& sim, Observer* told, CostCounter& costs,
+                     RunOutcome& outcome) {
   ComparedRun run(one.scenario, one.data, one.options, sim, Compared::result_only, told);
   collect(outcome, run, [&] {
     run.on_ranks([&](ComparedRun::Rank& rank) {
       std::int64_t step = 0;
       while (step < one.scenario.training.steps && unobserved_step(step, reference, rank)) ++step;
+      costs.close(rank.engine.number());
       run.count(rank.engine);
       if (step < one.scenario.training.steps) return;
       StepComparison& last = rank.comparison.last();
@@ -211,10 +214,18 @@ RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& referen
     const bool logs = one.options.edges && one.scenario.checker.hazards && is_first;
     Observer* judge = logs ? static_cast<Observer*>(&log) : one.observer(checker);
     ProgramRecorder recorder;
-    ObserverList tee(judge != nullptr ? std::vector<Observer*>{judge, &recorder}
-                                      : std::vector<Observer*>{&recorder});
+    CostCounter costs;
     const bool records = is_first && one.options.device == "sim";
-    compare_results(one, reference, sim, records ? &tee : judge, outcome);
+    std::vector<Observer*> told;
+    if (judge != nullptr) told.push_back(judge);
+    if (records) told.push_back(&recorder);
+    if (is_first && one.counts_costs()) told.push_back(&costs);
+    ObserverList list(told);
+    compare_results(one, reference, sim, told.empty() ? nullptr : &list, costs, outcome);
+    if (is_first && one.counts_costs()) {
+      outcome.costs = costs.costs();
+      outcome.step_memory = costs.step_memory();
+    }
     if (outcome.holds()) checker.throw_found();
     if (logs && outcome.holds()) outcome.redundant_edges = redundant_edges(log);
     (*outcome.counters)[Counter::hazards_checked] = checker.checked();

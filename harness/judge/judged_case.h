@@ -32,6 +32,8 @@ struct JudgedCase {
   // Whether each rank is a process of its own, which sees only its own calls.
   bool ranks_are_processes() const { return options.ranks != nullptr && options.ranks->apart(); }
   bool has_step_judge() const { return has_judge_of_steps(scenario, options.device); }
+  // Whether costs are counted. A process counts those of its own ranks.
+  bool counts_costs() const { return options.device == "sim" && !options.policy; }
   bool explores() const {
     return options.device == "sim" && !options.policy && !ranks_are_processes();
   }
@@ -54,6 +56,8 @@ struct RunOutcome {
   std::int64_t triggered = 0;  // How often the planted device fault took effect.
   std::optional<ReferenceResults> reference = {};
   std::optional<Counters> counters = {};
+  std::optional<Costs> costs = {};
+  StepMemory step_memory = {};
   std::vector<std::string> redundant_edges = {};
   std::optional<Program> program = {};
   std::vector<bool> delayed = {};  // For each of checker.delays, whether it delayed a call.

@@ -51,6 +51,25 @@ std::optional<RunFinding> judge_counters(const JudgedCase& one, const ReferenceR
   return {};
 }
 
+// Returns a finding if the first run asked for other work than the scenario's row in costs.txt, or
+// for ever more memory.
+std::optional<RunFinding> judge_costs(const JudgedCase& one, const RunOutcome& first) {
+  const auto finding = [](const std::string& reason) {
+    return RunFinding{.judge = JudgeKind::costs, .reason = reason};
+  };
+  const std::string growth = memory_growth(one.scenario, first.step_memory);
+  if (!growth.empty()) return finding(growth);
+  // Rows hold the costs of all ranks, or of rank 0 where each is a process.
+  if (one.ranks_are_processes() && one.options.ranks->first() > 0) return {};
+  const std::string digest = cost_digest(one.scenario);
+  for (const CostRow& row : cost_rows_in(one.scenario.folder)) {
+    if (row.digest != digest || row.numerics != to_text(one.scenario.numerics.front())) continue;
+    const std::string differs = difference(*first.costs, row.costs);
+    if (!differs.empty()) return finding(differs);
+  }
+  return {};
+}
+
 class Case {
  public:
   Case(const Scenario& scenario, const RunOptions& options)
@@ -94,6 +113,7 @@ class Case {
       last_ = unobserved_run(one, results, one.simulator(seed_), is_first(one.simulator(seed_)));
       apply(last_);
       if (last_.program) program_ = std::move(*last_.program);
+      if (last_.costs) first_ = last_;
       if (!holds() && (result_.first_difference || result_.judge == JudgeKind::remote_failure))
         name_better(one);
     }
@@ -103,7 +123,11 @@ class Case {
     const bool trains = some_step_has_a_target(scenario_, *data_);
     if (trains && !same.empty()) result_.blind.push_back(same);
     const auto finding = judge_counters(one, results, last_, result_.counters);
-    if (finding) apply(*finding);
+    if (finding) return apply(*finding);
+    if (!first_) return;
+    result_.costs = *first_->costs;
+    const auto cost = options_.costs ? judge_costs(one, *first_) : std::nullopt;
+    if (cost) apply(*cost);
   }
 
   bool is_first(const SimOptions& sim) const {
@@ -152,8 +176,9 @@ class Case {
   const RunOptions& options_;
   std::unique_ptr<DataSource> data_;
   CaseResult result_;
-  Program program_;  // What the first unobserved run put on its streams.
-  RunOutcome last_;  // The last unobserved run.
+  Program program_;                  // What the first unobserved run put on its streams.
+  RunOutcome last_;                  // The last unobserved run.
+  std::optional<RunOutcome> first_;  // The first one, which counted costs.
   std::int64_t seed_ = 0;
   std::int64_t triggered_ = 0;  // How often the planted device fault took effect, in all runs.
 };

@@ -1,5 +1,6 @@
 #include "harness/mutate/mutant_evaluation.h"
 
+#include <algorithm>
 #include <regex>
 
 namespace lockstep {
@@ -26,6 +27,9 @@ constexpr std::int64_t kOrders = 1000;
 PreparedRun prepared(const Fault& fault, const MutationCase& at, EvaluationMode mode) {
   PreparedRun run{at.scenario, fault.plant};
   Scenario::Checker::Schedule& schedule = run.scenario.checker.schedule;
+  // costs.txt would name any fault that adds or takes a call, and nothing else would be tried.
+  run.options.costs = std::any_of(fault.reasons.begin(), fault.reasons.end(),
+                                  [](const Reason& one) { return one.judge == JudgeKind::costs; });
   run.options.bits_alone = mode != EvaluationMode::full && mode != EvaluationMode::prove;
   if (run.options.bits_alone) run.scenario.checker.delays.clear();
   if (run.options.bits_alone) run.scenario.checker.poison.clear();

@@ -119,6 +119,7 @@ json::object to_json(const CaseResult& result) {
                       {"seconds", result.seconds},
                       {"replay", result.replay},
                       {"device", to_json(result.device)}};
+  if (!result.costs.empty()) object["costs"] = json::value_from(result.costs);
   if (!result.file.empty()) object["file"] = result.file;
   if (!result.data_from.empty()) object["data_from"] = result.data_from;
   if (!result.schedules.empty()) object["schedules"] = result.schedules;
@@ -141,6 +142,8 @@ CaseResult result_from_json(const json::value& value) {
     result.first_difference = difference_from_json(*difference);
   }
   result.counters = counters_from_json(object.at("counters").as_object());
+  if (const json::value* costs = object.if_contains("costs"))
+    result.costs = json::value_to<Costs>(*costs);
   if (object.contains("file")) result.file = text_of(object, "file");
   if (object.contains("data_from")) result.data_from = text_of(object, "data_from");
   if (const json::value* text = object.if_contains("schedules"))

@@ -34,7 +34,7 @@ FLOORS = {
     ],
     "oracle": [["arithmetic"], ["ops"], ["model"], [""]],
     "harness": [
-        ["base", "checker", "inject"],
+        ["base", "checker", "costs", "inject"],
         ["explore"],
         ["case"],
         ["expect"],

@@ -1,0 +1,53 @@
+// Counts the calls of a run: what it asks of the device, whatever comes back.
+#pragma once
+
+#include <map>
+
+#include "engine/device/observer.h"
+#include "harness/costs/costs.h"
+
+namespace lockstep {
+
+// Calls of the harness itself, which reads results, do not count; queries do not either, since
+// their number depends on time. A launch counts what its graph holds.
+class CostCounter : public Observer {
+ public:
+  void on_call(const IssuedCall& issued) override;
+  // The rank has run all its steps: what it does from here on is the harness's.
+  void close(int rank);
+
+  // Sums over the ranks of this process.
+  Costs costs() const;
+  StepMemory step_memory() const;
+
+ private:
+  struct Memory {
+    std::int64_t bytes = 0, peak = 0;
+    std::vector<std::int64_t> after;  // By step.
+
+    void add(std::int64_t more);
+    void end_steps(std::int64_t next);  // The steps before `next` have ended.
+  };
+  struct Rank {
+    Memory device, pinned;
+    std::int64_t step = 0;
+    bool closed = false;
+  };
+  struct Allocation {
+    int rank = 0;
+    std::int64_t bytes = 0;
+  };
+
+  void count(const std::string& group, const std::string& name, std::int64_t more = 1) {
+    costs_[group][name] += more;
+  }
+  void count_work(const IssuedCall& issued);
+  void allocate(const AllocateCall& call, int rank);
+  void release(const ReleaseCall& call);
+
+  Costs costs_;
+  std::map<int, Rank> ranks_;
+  std::map<const void*, Allocation> allocations_;
+};
+
+}  // namespace lockstep

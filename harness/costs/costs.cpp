@@ -1,0 +1,164 @@
+#include "harness/costs/costs.h"
+
+#include <algorithm>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+#include <stdexcept>
+#include <tuple>
+
+#include "kernels/core/at.h"
+#include "scenarios/documents/md5.h"
+#include "scenarios/io/reader.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kHead =
+    "# What each scenario of this folder asks of the simulated device (docs/costs.md).\n"
+    "# `lockstep verify --update-costs` writes this file.\n";
+
+std::string text_of(const Costs& costs) {
+  std::string text;
+  for (const auto& [group, numbers] : costs) {
+    text += "  " + group + ":";
+    for (const auto& [name, number] : numbers) text += " " + name + " " + std::to_string(number);
+    text += "\n";
+  }
+  return text;
+}
+
+// Reads "  group: name number name number".
+void read_group(const std::string& line, Costs& costs) {
+  std::istringstream words(line);
+  std::string group, name;
+  std::int64_t number = 0;
+  words >> group;
+  if (group.empty() || group.back() != ':') throw std::invalid_argument("no group");
+  group.pop_back();
+  while (words >> name) {
+    if (!(words >> number)) throw std::invalid_argument("no number of " + name);
+    costs[group][name] = number;
+  }
+}
+
+// After how many steps a scenario does the same again; 0 if that is not known.
+std::int64_t period_of(const Scenario& scenario) {
+  if (scenario.data.kind != DataKind::lengths) return 0;
+  const std::int64_t documents = std::ssize(scenario.data.documents);
+  const std::int64_t evaluations = std::max<std::int64_t>(scenario.training.eval_every, 1);
+  return std::lcm(documents, evaluations);
+}
+
+// The first step from which on nothing new is captured, allocated or counted.
+std::int64_t steady_from(const Scenario& scenario, std::int64_t period) {
+  const bool graphs = scenario.cuda_graph.impl != GraphImpl::none;
+  std::int64_t first = graphs ? scenario.cuda_graph.warmup_steps : 0;
+  for (const std::int64_t step : scenario.training.recapture_at) first = std::max(first, step);
+  for (const auto& change : scenario.training.change_microbatches_at)
+    first = std::max(first, change.step);
+  return first + period - 1;
+}
+
+}  // namespace
+
+std::string cost_digest(const Scenario& scenario) {
+  Scenario bare = scenario;
+  bare.name = Scenario().name;
+  bare.description = Scenario().description;
+  bare.checker.schedule = {};
+  bare.expect = {};
+  Md5 sum;
+  sum.add(canonical_form(bare));
+  return sum.hex();
+}
+
+std::string difference(const Costs& got, const Costs& want) {
+  Costs all = got;  // Every name of both, for their order.
+  for (const auto& [group, numbers] : want) all[group].insert(numbers.begin(), numbers.end());
+  const auto number = [](const Costs& costs, const std::string& group, const std::string& name) {
+    const auto found = costs.find(group);
+    if (found == costs.end()) return std::int64_t{0};
+    const auto one = found->second.find(name);
+    return one == found->second.end() ? std::int64_t{0} : one->second;
+  };
+  for (const auto& [group, numbers] : all) {
+    for (const auto& [name, unused] : numbers) {
+      const std::int64_t here = number(got, group, name), there = number(want, group, name);
+      if (here == there) continue;
+      return group + " " + name + " is " + std::to_string(here) + ", " + std::to_string(there) +
+             " in costs.txt";
+    }
+  }
+  return "";
+}
+
+std::string memory_growth(const Scenario& scenario, const StepMemory& memory) {
+  const std::int64_t period = period_of(scenario);
+  if (period == 0 || scenario.cuda_graph.graph_memory_limit > 0) return "";
+  const std::int64_t first = steady_from(scenario, period);
+  const auto grown = [&](const std::vector<std::int64_t>& bytes, const std::string& kind) {
+    for (std::int64_t step = first + period; step < std::ssize(bytes); ++step) {
+      const std::int64_t before = at(bytes, step - period), after = at(bytes, step);
+      if (after == before) continue;
+      return kind + " memory is " + std::to_string(after) + " bytes after step " +
+             std::to_string(step) + " and was " + std::to_string(before) + " after step " +
+             std::to_string(step - period) + ", which did the same";
+    }
+    return std::string();
+  };
+  const std::string device = grown(memory.device, "device");
+  return device.empty() ? grown(memory.pinned, "pinned") : device;
+}
+
+std::string to_text(std::vector<CostRow> rows) {
+  std::sort(rows.begin(), rows.end(), [](const CostRow& a, const CostRow& b) {
+    return std::tie(a.name, a.numerics) < std::tie(b.name, b.numerics);
+  });
+  std::string text = kHead;
+  for (const CostRow& row : rows)
+    text += "\n" + row.name + " " + row.numerics + " " + row.digest + "\n" + text_of(row.costs);
+  return text;
+}
+
+std::vector<CostRow> cost_rows(const std::string& text) {
+  std::vector<CostRow> rows;
+  std::istringstream lines(text);
+  std::string line;
+  for (int number = 1; std::getline(lines, line); ++number) {
+    try {
+      if (line.empty() || line.front() == '#') continue;
+      if (line.front() == ' ') {
+        if (rows.empty()) throw std::invalid_argument("no scenario");
+        read_group(line, rows.back().costs);
+        continue;
+      }
+      CostRow row;
+      std::istringstream words(line);
+      if (!(words >> row.name >> row.numerics >> row.digest))
+        throw std::invalid_argument("a name, a precision and a digest are wanted");
+      rows.push_back(std::move(row));
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument("line " + std::to_string(number) + ": " + error.what());
+    }
+  }
+  return rows;
+}
+
+std::string cost_file(const std::string& folder) {
+  return (folder.empty() ? "." : folder) + "/costs.txt";
+}
+
+std::vector<CostRow> cost_rows_in(const std::string& folder) {
+  std::ifstream file(cost_file(folder));
+  if (!file) return {};
+  std::ostringstream text;
+  text << file.rdbuf();
+  try {
+    return cost_rows(text.str());
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(cost_file(folder) + ": " + error.what());
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,125 @@
+// The judge of costs: rows, growth of memory, and that the library's rows are those of its
+// scenarios.
+#include "harness/costs/costs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <stdexcept>
+
+#include "harness/run/library.h"
+#include "harness/run/suite.h"
+#include "harness/run/worker.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Costs, RowsReadBackAsWritten) {
+  const std::vector<CostRow> rows{{"b", "fp32", "0123", {{"ops", {{"adamw", 3}, {"rope", 1}}}}},
+                                  {"a", "bf16", "4567", {{"calls", {{"waits", 12}}}}}};
+  const std::string text = to_text(rows);
+  EXPECT_THAT(text, HasSubstr("\na bf16 4567\n  calls: waits 12\n"));
+  EXPECT_THAT(text, HasSubstr("\nb fp32 0123\n  ops: adamw 3 rope 1\n"));
+  const std::vector<CostRow> read = cost_rows(text);
+  ASSERT_EQ(read.size(), 2);
+  EXPECT_EQ(to_text(read), text);
+}
+
+TEST(Costs, ABadLineIsNamed) {
+  const auto error = [](const std::string& text) {
+    try {
+      static_cast<void>(cost_rows(text));
+    } catch (const std::invalid_argument& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(error("\na fp32\n"), HasSubstr("line 2"));
+  EXPECT_THAT(error("  ops: adamw 3\n"), HasSubstr("line 1: no scenario"));
+  EXPECT_THAT(error("a fp32 0\n  ops: adamw x\n"), HasSubstr("line 2: no number of adamw"));
+  EXPECT_THAT(error("a fp32 0\n  adamw 3\n"), HasSubstr("line 2: no group"));
+}
+
+TEST(Costs, TheFirstDifferenceIsASentence) {
+  const Costs want{{"calls", {{"waits", 12}}}, {"ops", {{"rope", 2}}}};
+  EXPECT_EQ(difference(want, want), "");
+  EXPECT_EQ(difference({{"calls", {{"waits", 13}}}, {"ops", {{"rope", 2}}}}, want),
+            "calls waits is 13, 12 in costs.txt");
+  EXPECT_EQ(difference({{"calls", {{"waits", 12}}}}, want), "ops rope is 0, 2 in costs.txt");
+  EXPECT_EQ(difference({{"calls", {{"fills", 1}, {"waits", 12}}}, {"ops", {{"rope", 2}}}}, want),
+            "calls fills is 1, 0 in costs.txt");
+}
+
+// Two kinds of steps in turn, graphs captured in step 1: from step 2 on all is there.
+TEST(Costs, EqualStepsHaveEqualMemory) {
+  Scenario scenario;
+  scenario.data.documents = {{{4}}, {{5}}};
+  scenario.training.steps = 6;
+  EXPECT_EQ(memory_growth(scenario, {.device = {9, 20, 30, 30, 30, 30}, .pinned = {}}), "");
+  EXPECT_THAT(memory_growth(scenario, {.device = {9, 20, 30, 30, 31, 31}, .pinned = {}}),
+              HasSubstr("device memory is 31 bytes after step 4 and was 30 after step 2"));
+  EXPECT_THAT(memory_growth(scenario, {.device = {}, .pinned = {1, 1, 1, 1, 1, 2}}),
+              HasSubstr("pinned memory is 2 bytes after step 5"));
+  scenario.training.recapture_at = {3};
+  EXPECT_EQ(memory_growth(scenario, {.device = {9, 20, 30, 30, 31, 31}, .pinned = {}}), "");
+  scenario.training.recapture_at = {};
+  scenario.cuda_graph.graph_memory_limit = 1;
+  EXPECT_EQ(memory_growth(scenario, {.device = {9, 20, 30, 30, 31, 31}, .pinned = {}}), "");
+}
+
+TEST(Costs, TheDigestLeavesOutWhatCostsNothing) {
+  const Scenario scenario;
+  Scenario other = scenario;
+  other.name = "another";
+  other.checker.schedule.seed = 7;
+  other.expect.counters[Counter::ops].min = 1;
+  EXPECT_EQ(cost_digest(other), cost_digest(scenario));
+  other.training.steps += 1;
+  EXPECT_NE(cost_digest(other), cost_digest(scenario));
+}
+
+// Every scenario of the library that the simulated device can run has a row of its present form.
+TEST(Costs, TheLibraryHasItsRows) {
+  std::vector<ScenarioError> errors;
+  int compared = 0;
+  for (const std::string& file : library_files()) {
+    const std::string folder = std::filesystem::path(file).parent_path().string();
+    if (folder.find("/library") == std::string::npos) continue;  // Regressions need none.
+    const std::vector<CostRow> rows = cost_rows_in(folder);
+    for (PlannedCase& one : plan_file(file, true, errors)) {
+      decide_what_is_lacking(one, "sim");
+      if (one.decided || one.scenario.expect.verdict != ExpectedVerdict::holds) continue;
+      const std::string digest = cost_digest(one.scenario);
+      const bool is_there = std::any_of(rows.begin(), rows.end(), [&](const CostRow& row) {
+        return row.name == one.scenario.name && row.digest == digest;
+      });
+      EXPECT_TRUE(is_there) << file << ": lockstep verify --device sim --update-costs " << folder;
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 200);
+}
+
+// One host wait in each microbatch that falls back changes no bit, and where documents outgrow the
+// buckets no counter has a most.
+TEST(Costs, AWaitInEachFallbackIsFound) {
+  std::vector<ScenarioError> errors;
+  std::vector<PlannedCase> cases = plan_file(
+      std::string(LOCKSTEP_SOURCE_ROOT) + "/scenarios/library/graphs/packed-fallback-mix.yaml",
+      true, errors);
+  ASSERT_FALSE(cases.empty());
+  RunOptions options;
+  const WorkerOptions worker{.fork = true, .timeout_s = 60};
+  EXPECT_EQ(run_in_worker(cases.front().scenario, options, worker).verdict, Verdict::holds);
+  options.planted.engine = "host-waits-in-each-fallback";
+  const CaseResult result = run_in_worker(cases.front().scenario, options, worker);
+  EXPECT_EQ(result.judge, JudgeKind::costs) << result.reason;
+  EXPECT_THAT(result.reason, HasSubstr("host_waits for_stream is"));
+}
+
+}  // namespace
+}  // namespace lockstep
