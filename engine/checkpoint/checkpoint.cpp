@@ -1,13 +1,19 @@
 #include "engine/checkpoint/checkpoint.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
+#include <algorithm>
+#include <array>
 #include <boost/json.hpp>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <stdexcept>
+#include <string_view>
+#include <tuple>
 
 #include "engine/checkpoint/whole_file.h"
 #include "kernels/core/at.h"
@@ -24,13 +30,21 @@ namespace json = boost::json;
   fail(path, std::string(call) + ": " + std::strerror(errno));
 }
 
-std::string checksum(const std::string& data) {
-  uLong crc = crc32(0, nullptr, 0);
+uLong continued(uLong crc, std::string_view data) {
   for (std::size_t at = 0; at < data.size(); at += 1u << 30) {
     const std::size_t part = std::min<std::size_t>(1u << 30, data.size() - at);
     crc = crc32(crc, reinterpret_cast<const Bytef*>(data.data() + at), static_cast<uInt>(part));
   }
-  return std::to_string(crc);
+  return crc;
+}
+
+// The checksum covers metadata and data, so that neither can change alone.
+uLong checksum_of(const std::map<std::string, std::string>& metadata) {
+  uLong crc = crc32(0, nullptr, 0);
+  for (const auto& [key, value] : metadata) {
+    if (key != "crc32") crc = continued(crc, key + "=" + value + "\n");
+  }
+  return crc;
 }
 
 std::string data_of(const Checkpoint& checkpoint) {
@@ -41,21 +55,11 @@ std::string data_of(const Checkpoint& checkpoint) {
   return data;
 }
 
-// Covers metadata and data, so that neither can change alone.
-std::string checksum_of(const std::map<std::string, std::string>& metadata,
-                        const std::string& data) {
-  std::string all;
-  for (const auto& [key, value] : metadata) {
-    if (key != "crc32") all += key + "=" + value + "\n";
-  }
-  return checksum(all + data);
-}
-
 std::string header_of(const Checkpoint& checkpoint, const std::string& data) {
   json::object header;
   json::object metadata;
   for (const auto& [key, value] : checkpoint.metadata) metadata[key] = value;
-  metadata["crc32"] = checksum_of(checkpoint.metadata, data);
+  metadata["crc32"] = std::to_string(continued(checksum_of(checkpoint.metadata), data));
   header["__metadata__"] = std::move(metadata);
   std::size_t offset = 0;
   for (const StoredTensor& t : checkpoint.tensors) {
@@ -67,6 +71,47 @@ std::string header_of(const Checkpoint& checkpoint, const std::string& data) {
   std::string text = json::serialize(header);
   text.append((8 - text.size() % 8) % 8, ' ');  // The data starts at a multiple of 8.
   return text;
+}
+
+// The format's own limit. What a header names is bounded by its length, so this bounds it all.
+constexpr std::uint64_t kMostHeaderBytes = 100'000'000;
+constexpr std::size_t kMostDimensions = 8;
+
+StoredEntry entry_of(const std::string& path, const std::string& name, const json::object& entry) {
+  if (entry.at("dtype").as_string() != "F32") fail(path, "tensor " + name + " is not F32");
+  const json::array& shape = entry.at("shape").as_array();
+  const json::array& offsets = entry.at("data_offsets").as_array();
+  const std::string bad = "not a checkpoint: tensor " + name;
+  if (shape.size() > kMostDimensions) fail(path, bad + " has more than 8 dimensions");
+  if (offsets.size() != 2) fail(path, bad + " does not begin and end once");
+  StoredEntry made{name, json::value_to<std::vector<std::int64_t>>(entry.at("shape")), 0, 1};
+  for (const std::int64_t size : made.shape) {
+    if (size < 0 ||
+        __builtin_mul_overflow(made.count, static_cast<std::uint64_t>(size), &made.count))
+      fail(path, bad + " has a size that no tensor has");
+  }
+  const auto begin = json::value_to<std::uint64_t>(offsets[0]);
+  const auto end = json::value_to<std::uint64_t>(offsets[1]);
+  if (begin > end || begin % sizeof(float) != 0 || (end - begin) % sizeof(float) != 0 ||
+      (end - begin) / sizeof(float) != made.count)
+    fail(path, "torn checkpoint: tensor " + name + " has not the bytes of its shape");
+  made.first = begin / sizeof(float);
+  return made;
+}
+
+// Safetensors forbids overlaps and holes: bytes that no tensor names would travel unseen.
+void require_tiled(const std::string& path, const std::vector<StoredEntry>& sorted,
+                   std::uint64_t data_bytes) {
+  std::uint64_t covered = 0;
+  for (const StoredEntry& entry : sorted) {
+    if (entry.first != covered)
+      fail(path, "not a checkpoint: there is " +
+                     std::string(entry.first < covered ? "an overlap" : "a hole") +
+                     " before tensor " + entry.name);
+    covered += entry.count;
+  }
+  if (data_bytes % sizeof(float) != 0 || covered != data_bytes / sizeof(float))
+    fail(path, "torn checkpoint: its tensors do not end where the file does");
 }
 
 }  // namespace
@@ -84,50 +129,102 @@ void write_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
   write_whole_file(path, {length, header, data});
 }
 
-Checkpoint read_checkpoint(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail_with_errno(path, "open");
-  const std::string all((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (all.size() < 8) fail(path, "not a checkpoint: shorter than its header's length");
-  std::uint64_t length = 0;
-  for (int i = 7; i >= 0; --i) length = length << 8 | static_cast<unsigned char>(at(all, i));
-  if (length > all.size() - 8) fail(path, "torn checkpoint: the header ends after the file");
-
-  Checkpoint checkpoint;
+CheckpointFile::CheckpointFile(const std::string& path) : path_(path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) fail_with_errno(path, "open");
+  if (S_ISLNK(status.st_mode)) fail(path, "is a symbolic link: name the file that it leads to");
+  if (!S_ISREG(status.st_mode)) fail(path, "is not a regular file");
+  // It may have been replaced meanwhile: without O_NONBLOCK a pipe would hold us here.
+  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (descriptor_ < 0) fail_with_errno(path, "open");
   try {
-    const json::object header = json::parse(all.substr(8, length)).as_object();
-    const std::string data = all.substr(8 + length);
-    for (const auto& [name, value] : header) {
-      if (name == "__metadata__") {
-        for (const auto& [key, text] : value.as_object())
-          checkpoint.metadata[key] = text.as_string().c_str();
+    if (::fstat(descriptor_, &status) != 0) fail_with_errno(path, "stat");
+    if (!S_ISREG(status.st_mode)) fail(path, "is not a regular file");
+    const auto size = static_cast<std::uint64_t>(status.st_size);
+    if (size < 8) fail(path, "not a checkpoint: shorter than its header's length");
+    std::array<unsigned char, 8> words{};
+    read_at(0, words.data(), words.size());
+    std::uint64_t length = 0;
+    for (int i = 7; i >= 0; --i) length = length << 8 | at(words, i);
+    if (length > size - 8) fail(path, "torn checkpoint: the header ends after the file");
+    if (length > kMostHeaderBytes) fail(path, "not a checkpoint: its header exceeds 100 MB");
+    std::string header(length, '\0');
+    read_at(8, header.data(), header.size());
+    data_begin_ = 8 + length;
+    parse(header, size - data_begin_);
+  } catch (...) {
+    ::close(descriptor_);
+    throw;
+  }
+}
+
+CheckpointFile::~CheckpointFile() { ::close(descriptor_); }
+
+void CheckpointFile::parse(const std::string& header, std::uint64_t data_bytes) {
+  try {
+    const json::value all = json::parse(header);
+    for (const auto& [name, value] : all.as_object()) {
+      if (name != "__metadata__") {
+        entries_.push_back(entry_of(path_, std::string(name), value.as_object()));
         continue;
       }
-      const json::object& entry = value.as_object();
-      if (entry.at("dtype").as_string() != "F32")
-        fail(path, "tensor " + std::string(name) + " is not F32");
-      StoredTensor t{
-          std::string(name), json::value_to<std::vector<std::int64_t>>(entry.at("shape")), {}};
-      const auto offsets = json::value_to<std::vector<std::uint64_t>>(entry.at("data_offsets"));
-      std::uint64_t count = 1;
-      for (const std::int64_t size : t.shape) count *= static_cast<std::uint64_t>(size);
-      if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data.size() ||
-          offsets[1] - offsets[0] != count * sizeof(float)) {
-        fail(path, "torn checkpoint: tensor " + t.name + " ends after the file");
-      }
-      t.values.resize(count);
-      std::memcpy(t.values.data(), data.data() + offsets[0], count * sizeof(float));
-      checkpoint.tensors.push_back(std::move(t));
+      for (const auto& [key, text] : value.as_object())
+        metadata_[key] = std::string(text.as_string());
     }
-    if (checkpoint.metadata["crc32"] != checksum_of(checkpoint.metadata, data))
-      fail(path, "damaged checkpoint: its checksum does not match");
   } catch (const boost::system::system_error& error) {
-    fail(path, std::string("not a checkpoint: ") + error.what());
+    fail(path_, "not a checkpoint: " + error.code().message());
   } catch (const std::invalid_argument& error) {
-    fail(path, std::string("not a checkpoint: ") + error.what());
+    fail(path_, std::string("not a checkpoint: ") + error.what());
   } catch (const std::out_of_range& error) {
-    fail(path, std::string("not a checkpoint: ") + error.what());
+    fail(path_, std::string("not a checkpoint: ") + error.what());
   }
+  // An empty tensor lies before the one that begins where it does.
+  std::stable_sort(entries_.begin(), entries_.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.first, a.count) < std::tie(b.first, b.count);
+  });
+  require_tiled(path_, entries_, data_bytes);
+}
+
+void CheckpointFile::read_at(std::uint64_t offset, void* to, std::size_t bytes) const {
+  auto* next = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t got = ::pread(descriptor_, next, bytes, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_with_errno(path_, "read");
+    if (got == 0) fail(path_, "torn checkpoint: it became shorter while it was read");
+    next += got;
+    offset += static_cast<std::uint64_t>(got);
+    bytes -= static_cast<std::size_t>(got);
+  }
+}
+
+void CheckpointFile::read(const Take& take) const {
+  constexpr std::uint64_t kMostAtOnce = 1 << 18;
+  std::vector<float> piece(kMostAtOnce);
+  uLong crc = checksum_of(metadata_);
+  for (const StoredEntry& entry : entries_) {
+    for (std::uint64_t first = 0; first < entry.count; first += kMostAtOnce) {
+      const std::size_t count = std::min(kMostAtOnce, entry.count - first);
+      read_at(data_begin_ + (entry.first + first) * sizeof(float), piece.data(),
+              count * sizeof(float));
+      crc = continued(crc, {reinterpret_cast<const char*>(piece.data()), count * sizeof(float)});
+      take(entry, static_cast<std::int64_t>(first), std::span(piece.data(), count));
+    }
+  }
+  const auto stored = metadata_.find("crc32");
+  if (stored == metadata_.end() || stored->second != std::to_string(crc))
+    fail(path_, "damaged checkpoint: its checksum does not match");
+}
+
+Checkpoint read_checkpoint(const std::string& path) {
+  const CheckpointFile file(path);
+  Checkpoint checkpoint{file.metadata(), {}};
+  for (const StoredEntry& entry : file.entries())
+    checkpoint.tensors.push_back({entry.name, entry.shape, {}});
+  file.read([&](const StoredEntry& entry, std::int64_t, std::span<const float> values) {
+    std::vector<float>& to = checkpoint.tensors[&entry - file.entries().data()].values;
+    to.insert(to.end(), values.begin(), values.end());
+  });
   return checkpoint;
 }
 

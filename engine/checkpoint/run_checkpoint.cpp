@@ -1,10 +1,16 @@
 #include "engine/checkpoint/run_checkpoint.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
+#include <deque>
+#include <optional>
+#include <span>
 #include <stdexcept>
+#include <string_view>
+#include <utility>
 
 #include "engine/checkpoint/checkpoint.h"
 #include "kernels/core/fault.h"
@@ -12,43 +18,85 @@
 namespace lockstep {
 namespace {
 
+// As many as parallel.data allows. An index that names more would make us build, and look for,
+// billions of names.
+constexpr int kMostRanks = 64;
+
 // Two sets of files alternate, so that a new checkpoint does not overwrite files of the valid one.
+bool is_set(const std::string& set) { return set == "a" || set == "b"; }
 std::string file_of(const std::string& path, const std::string& set, int rank, int ranks) {
   char suffix[48];
-  std::snprintf(suffix, sizeof(suffix), ".%s.rank-%04d-of-%04d", set.c_str(), rank, ranks);
-  return path + suffix;
+  std::snprintf(suffix, sizeof(suffix), ".rank-%04d-of-%04d", rank, ranks);
+  return path + "." + set + suffix;
 }
 std::string checksum_key(int rank) { return "checksum of rank " + std::to_string(rank); }
 
-int number(const std::string& path, const std::string& text) {
-  try {
-    const int value = std::stoi(text);
-    if (value > 0 && std::to_string(value) == text) return value;
-  } catch (const std::logic_error&) {
-  }
-  throw std::runtime_error(path + ": not an index of a checkpoint: ranks is " + text);
+std::optional<std::int64_t> number(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  // One spelling of each, so that no two names mean one place.
+  if (!whole || value < 0 || std::to_string(value) != text) return std::nullopt;
+  return value;
 }
 
-// The files that an index names: none if the file is missing or is no index.
+std::string value_in(const Metadata& metadata, const std::string& key) {
+  const auto found = metadata.find(key);
+  return found == metadata.end() ? "" : found->second;
+}
+
+bool is_of(const Metadata& metadata, const Metadata& identity) {
+  return std::all_of(identity.begin(), identity.end(), [&](const auto& wanted) {
+    return value_in(metadata, wanted.first) == wanted.second;
+  });
+}
+
+// The set of the files that an index names, and the files: always files beside it, of its own name,
+// whatever it says. None where the checkpoint is one file.
 struct Index {
-  Metadata metadata;
+  std::string set;
   std::vector<std::string> files;
 };
-Index index_in(const std::string& path, const Checkpoint& checkpoint) {
-  Index index{checkpoint.metadata, {}};
-  const auto ranks = index.metadata.find("ranks");
-  if (ranks == index.metadata.end()) return index;
-  const int count = number(path, ranks->second);
-  for (int r = 0; r < count; ++r)
-    index.files.push_back(file_of(path, index.metadata["set"], r, count));
+Index index_in(const CheckpointFile& file) {
+  const std::string ranks = value_in(file.metadata(), "ranks");
+  if (!file.metadata().contains("ranks")) return {};
+  const std::string no_index = file.path() + ": not an index of a checkpoint: ";
+  const std::optional<std::int64_t> count = number(ranks);
+  if (!count || *count < 1 || *count > kMostRanks)
+    throw std::runtime_error(no_index + "ranks is " + ranks + ", not 1 to 64");
+  Index index{value_in(file.metadata(), "set"), {}};
+  if (!is_set(index.set)) throw std::runtime_error(no_index + "its set is neither a nor b");
+  for (int r = 0; r < *count; ++r)
+    index.files.push_back(file_of(file.path(), index.set, r, static_cast<int>(*count)));
   return index;
 }
-Index index_at(const std::string& path) {
-  if (!std::filesystem::is_regular_file(path)) return {};
+
+// What a new checkpoint at this path replaces.
+struct Before {
+  std::string set;                 // That must stay valid until the new index is there.
+  std::vector<std::string> files;  // To remove afterwards: those of this run.
+};
+Before before_at(const std::string& path, const Metadata& identity) {
   try {
-    return index_in(path, read_checkpoint(path));
+    const CheckpointFile file(path);
+    const Index index = index_in(file);
+    if (!is_of(file.metadata(), identity)) return {index.set, {}};
+    return {index.set, index.files};
   } catch (const std::runtime_error&) {
     return {};  // It names nothing that could be lost.
+  }
+}
+
+// A file is removed only if it is what the index says: an index is a file that anybody can write.
+// One that cannot be removed does no harm.
+void remove_files(const Before& before, const Metadata& identity) {
+  for (const std::string& name : before.files) {
+    try {
+      if (!is_of(CheckpointFile(name).metadata(), identity)) continue;
+    } catch (const std::runtime_error&) {
+      continue;
+    }
+    ::unlink(name.c_str());
   }
 }
 
@@ -87,112 +135,148 @@ void write_index(const std::string& path, const std::string& set, const RunState
   index.metadata["ranks"] = std::to_string(ranks);
   index.metadata["set"] = set;
   for (int r = 0; r < ranks; ++r) {
-    index.metadata[checksum_key(r)] =
-        read_checkpoint(file_of(path, set, r, ranks)).metadata["crc32"];
+    const CheckpointFile file(file_of(path, set, r, ranks));
+    file.read([](const StoredEntry&, std::int64_t, std::span<const float>) {});  // It is whole.
+    index.metadata[checksum_key(r)] = value_in(file.metadata(), "crc32");
   }
   write_checkpoint(path, index);
 }
 
-void write_shared(const std::string& path, const RunState& state, Communicator& communicator) {
+void write_shared(const std::string& path, const Metadata& identity, const RunState& state,
+                  Communicator& communicator) {
   const int rank = communicator.rank(), ranks = communicator.size();
-  Index before = index_at(path);
-  const std::string other = before.metadata["set"] == "a" ? "b" : "a";
+  const Before before = before_at(path, identity);
+  const std::string other = before.set == "a" ? "b" : "a";
   const std::string set = faulty("checkpoint-overwrites-the-valid-one", other, "a");
   communicator.barrier();  // Every rank has read the old index.
   write_own_shards(file_of(path, set, rank, ranks), state, rank);
   communicator.barrier();  // All files that the new index names are there.
   if (rank == 0) {
     write_index(path, set, state, ranks);
-    std::error_code ignored;  // A file that cannot be removed does no harm.
-    for (const std::string& file : before.files) std::filesystem::remove(file, ignored);
+    remove_files(before, identity);
   }
   communicator.barrier();
 }
 
 // ---- Reading ------------------------------------------------------------------------------------
 
+// Where the values of an entry lie in its tensor.
+struct Part {
+  std::string name;        // Of the tensor.
+  std::int64_t first = 0;  // Element of it.
+  bool whole = false;      // The entry is the tensor itself.
+};
+Part part_of(const std::string& path, const StoredEntry& entry) {
+  const std::size_t at = entry.name.rfind('@');
+  if (at == std::string::npos) return {entry.name, 0, true};
+  const std::optional<std::int64_t> first = number(std::string_view(entry.name).substr(at + 1));
+  if (!first)
+    throw std::runtime_error(path + ": not a checkpoint: " + entry.name + " begins nowhere");
+  return {entry.name.substr(0, at), *first, false};
+}
+
 class Reader {
  public:
-  Reader(const std::string& path, std::vector<TensorShard>& shards) : path_(path) {
-    for (TensorShard& shard : shards) {
-      wanted_[shard.name].push_back(&shard);
-      missing_[shard.name] += std::ssize(shard.values);
+  Reader(std::string path, std::vector<TensorShard>& shards) : path_(std::move(path)) {
+    for (TensorShard& shard : shards) wanted_[shard.name].push_back(&shard);
+  }
+
+  // Before any value is read: the entries of the files have the shapes of what is wanted, and the
+  // parts of each tensor cover it exactly once. Counting elements alone would take the first half
+  // twice for a whole.
+  void add(const CheckpointFile& file) {
+    for (const StoredEntry& entry : file.entries()) {
+      const Part part = part_of(file.path(), entry);
+      const auto found = wanted_.find(part.name);
+      if (found == wanted_.end()) continue;
+      const TensorShard& one = *found->second.front();
+      const std::vector<std::int64_t> shape{one.rows, one.cols};
+      const bool fits = part.whole ? entry.shape == shape : entry.shape.size() == 1;
+      if (!fits) throw std::runtime_error(wrong(part.name));
+      if (entry.count == 0) continue;
+      parts_[part.name].emplace_back(part.first, entry.count);
+    }
+  }
+  void require_whole() {
+    for (const auto& [name, shards] : wanted_) {
+      const auto all = static_cast<std::uint64_t>(shards.front()->rows * shards.front()->cols);
+      auto& parts = parts_[name];
+      std::sort(parts.begin(), parts.end());
+      std::uint64_t covered = 0;
+      for (const auto& [first, count] : parts) {
+        if (first != covered || count > all - covered) throw std::runtime_error(wrong(name));
+        covered += count;
+      }
+      if (covered != all) throw std::runtime_error(wrong(name));
     }
   }
 
-  void take(const StoredTensor& tensor) {
-    const std::size_t at = tensor.name.rfind('@');
-    const std::string name = tensor.name.substr(0, at);
-    const auto found = wanted_.find(name);
-    if (found == wanted_.end()) return;
-    const std::int64_t first =
-        at == std::string::npos ? 0 : std::strtoll(tensor.name.c_str() + at + 1, nullptr, 10);
-    for (TensorShard* shard : found->second) {
-      const bool whole = tensor.shape == std::vector<std::int64_t>{shard->rows, shard->cols};
-      if (at == std::string::npos && !whole) throw std::runtime_error(wrong(name));
-      copy(tensor.values, first, *shard);
-    }
-  }
-  void end() const {
-    for (const auto& [name, elements] : missing_) {
-      if (elements != 0) throw std::runtime_error(wrong(name));
-    }
+  void read(const CheckpointFile& file) {
+    file.read([&](const StoredEntry& entry, std::int64_t first, std::span<const float> values) {
+      const Part part = part_of(file.path(), entry);
+      const auto found = wanted_.find(part.name);
+      if (found == wanted_.end()) return;
+      for (TensorShard* shard : found->second) copy(values, part.first + first, *shard);
+    });
   }
 
  private:
   std::string wrong(const std::string& name) const {
     return path_ + ": no tensor " + name + " of the right shape";
   }
-  void copy(const std::vector<float>& from, std::int64_t first, TensorShard& to) {
+  static void copy(std::span<const float> from, std::int64_t first, TensorShard& to) {
     const std::int64_t begin = std::max(first, to.first);
     const std::int64_t end = std::min(first + std::ssize(from), to.first + std::ssize(to.values));
     if (begin >= end) return;
     std::copy(from.begin() + (begin - first), from.begin() + (end - first),
               to.values.begin() + (begin - to.first));
-    missing_[to.name] -= end - begin;
   }
   std::string path_;
   std::map<std::string, std::vector<TensorShard*>> wanted_;
-  std::map<std::string, std::int64_t> missing_;  // Elements not yet seen.
+  std::map<std::string, std::vector<std::pair<std::uint64_t, std::uint64_t>>> parts_;
 };
 
 }  // namespace
 
-void write_run(const std::string& path, const RunState& state, Communicator* communicator) {
+void write_run(const std::string& path, const Metadata& identity, const RunState& state,
+               Communicator* communicator) {
   const bool whole = std::all_of(state.shards.begin(), state.shards.end(),
                                  [](const TensorShard& shard) { return shard.on_every_rank; });
   if (communicator == nullptr || communicator->size() == 1) return write_whole(path, state);
-  if (!whole) return write_shared(path, state, *communicator);
+  if (!whole) return write_shared(path, identity, state, *communicator);
   if (communicator->rank() == 0) {
-    const Index before = index_at(path);
+    const Before before = before_at(path, identity);
     write_whole(path, state);
-    std::error_code ignored;
-    for (const std::string& file : before.files) std::filesystem::remove(file, ignored);
+    remove_files(before, identity);
   }
   communicator->barrier();
 }
 
 RunState read_run(const std::string& path, const Metadata& identity,
                   const std::function<std::vector<TensorShard>(const Metadata&)>& wanted) {
-  const Checkpoint checkpoint = read_checkpoint(path);
-  Index index = index_in(path, checkpoint);
+  const CheckpointFile head(path);
   for (const auto& [key, want] : identity) {
-    if (index.metadata[key] == want) continue;
-    throw std::runtime_error(path + ": a checkpoint of another run: " + key + " is " +
-                             index.metadata[key] + ", not " + want);
+    const std::string is = value_in(head.metadata(), key);
+    if (is == want) continue;
+    throw std::runtime_error(path + ": a checkpoint of another run: " + key + " is " + is +
+                             ", not " + want);
   }
-  RunState state{index.metadata, wanted(index.metadata)};
-  Reader reader(path, state.shards);
+  const Index index = index_in(head);
+  std::deque<CheckpointFile> files;  // Open until the end, so that what is judged is what is read.
   for (std::size_t r = 0; r < index.files.size(); ++r) {
-    Checkpoint shard = read_checkpoint(index.files[r]);
-    if (shard.metadata["crc32"] != index.metadata[checksum_key(static_cast<int>(r))]) {
-      throw std::runtime_error(index.files[r] +
-                               ": damaged checkpoint: not the file that its index names");
-    }
-    for (const StoredTensor& tensor : shard.tensors) reader.take(tensor);
+    const CheckpointFile& file = files.emplace_back(index.files[r]);
+    const std::string named = value_in(head.metadata(), checksum_key(static_cast<int>(r)));
+    if (value_in(file.metadata(), "crc32") == named) continue;
+    throw std::runtime_error(file.path() +
+                             ": damaged checkpoint: not the file that its index names");
   }
-  for (const StoredTensor& tensor : checkpoint.tensors) reader.take(tensor);
-  reader.end();
+  RunState state{head.metadata(), wanted(head.metadata())};
+  Reader reader(path, state.shards);
+  reader.add(head);
+  for (const CheckpointFile& file : files) reader.add(file);
+  reader.require_whole();
+  for (const CheckpointFile& file : files) reader.read(file);
+  reader.read(head);
   return state;
 }
 

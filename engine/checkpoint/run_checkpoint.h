@@ -28,8 +28,11 @@ struct RunState {
   std::vector<TensorShard> shards;
 };
 
-// Every rank calls it; `communicator` is null if there is one rank. Throws as write_checkpoint().
-void write_run(const std::string& path, const RunState& state, Communicator* communicator);
+// Every rank calls it; `communicator` is null if there is one rank. Afterwards it removes the rank
+// files of the checkpoint before, if its metadata have the same `identity`. Throws as
+// write_checkpoint().
+void write_run(const std::string& path, const Metadata& identity, const RunState& state,
+               Communicator* communicator);
 
 // Gives the metadata of the checkpoint to `wanted` and fills the values of the shards that it
 // returns, whatever ranks wrote them. Throws std::runtime_error for torn, missing or changed files,

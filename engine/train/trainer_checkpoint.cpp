@@ -46,13 +46,14 @@ Progress Trainer::Impl::progress() const {
 void Trainer::save(const std::string& path) const {
   const Impl& my = *impl_;
   const Progress progress = my.progress();
-  RunState state{run_identity(my.scenario), {}};
+  const Metadata identity = run_identity(my.scenario);
+  RunState state{identity, {}};
   state.metadata.merge(metadata_of(progress));
   for (ResidentShard& shard : my.shards_at(progress)) {
     shard.stored.values = shard.counts ? halves(my.read(shard.counts)) : read(shard.values);
     state.shards.push_back(std::move(shard.stored));
   }
-  write_run(path, state, my.communicator());
+  write_run(path, identity, state, my.communicator());
 }
 
 // Throws unless these ranks can continue from there.
