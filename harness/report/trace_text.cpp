@@ -53,7 +53,16 @@ json::object arguments_of(const Trace& trace, const TraceItem& item, int order) 
     out["graph"] = launch.graph;
     out["launch"] = launch.nth;
   }
+  if (!item.tensor.empty()) out["tensor"] = item.tensor;
+  if (item.bytes > 0) out["bytes"] = item.bytes;
   return out;
+}
+
+// "copy qkv". The layer is told beside it, unless the tensor is another layer's.
+std::string what_text(const TraceItem& item) {
+  if (item.tensor.empty()) return item.what;
+  const std::string own = "layers." + std::to_string(item.place.layer) + ".";
+  return item.what + " " + item.tensor.substr(item.tensor.starts_with(own) ? own.size() : 0);
 }
 
 void add_tracks(const Trace& trace, const std::string& name, json::array& events) {
@@ -121,7 +130,7 @@ std::string schedule_text(const Trace& trace) {
     const TraceItem& item = trace.items[i];
     char line[160];
     std::snprintf(line, sizeof line, "%6zu  %-12s %-28s", i,
-                  stream_name(trace, item.stream).c_str(), item.what.c_str());
+                  stream_name(trace, item.stream).c_str(), what_text(item).c_str());
     std::string text = line;
     const auto add = [&](const char* name, int value) {
       if (value >= 0) text += " " + std::string(name) + " " + std::to_string(value);

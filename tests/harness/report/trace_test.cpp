@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <map>
 
 #include "harness/cli/trace_run.h"
 #include "harness/report/trace_text.h"
+#include "scenarios/rules/offload_modules.h"
 
 namespace lockstep {
 namespace {
@@ -110,6 +112,51 @@ TEST(Trace, DrawsAMissingEdgeBetweenItsItems) {
   EXPECT_THAT(trace_json(trace, "a"), testing::HasSubstr("\"missing edge\""));
   EXPECT_FALSE(add_missing_edge(trace, copy,
                                 {.stream = "compute", .what = "linear", .place = {.step = 1}}, ""));
+}
+
+Scenario offloading(GraphImpl impl) {
+  Scenario scenario = small(impl);
+  scenario.offload.modules = offloadable_modules(scenario);
+  return scenario;
+}
+
+// A hazard names a copy by its bytes, where one place has several copies.
+TEST(Trace, AMissingEdgeEndsAtTheCopyOfItsBytes) {
+  Trace trace;
+  trace.streams = {"compute", "d2h"};
+  trace.items = {{.stream = 1, .what = "copy", .place = {}, .bytes = 64},
+                 {.stream = 1, .what = "copy", .place = {}, .bytes = 128},
+                 {.stream = 0, .what = "linear", .place = {}}};
+  const TracePoint linear{.stream = "compute", .what = "linear", .place = {}};
+  EXPECT_TRUE(add_missing_edge(trace, linear,
+                               {.stream = "d2h", .what = "copy", .place = {}, .bytes = 128}, ""));
+  EXPECT_EQ(trace.flows.back().to, 1);
+  EXPECT_FALSE(add_missing_edge(trace, linear,
+                                {.stream = "d2h", .what = "copy", .place = {}, .bytes = 32}, ""));
+}
+
+// Programs may read it.
+TEST(Trace, TheScheduleHasALinePerItem) {
+  Trace trace;
+  trace.streams = {"compute"};
+  trace.items = {{.stream = 0, .what = "linear", .place = {.step = 0}}};
+  EXPECT_EQ(schedule_text(trace), "     0  compute      linear                       step 0\n");
+  EXPECT_THAT(trace_json(trace, "one"), testing::HasSubstr("\"lockstep: one\""));
+}
+
+TEST(Trace, EveryCopyOfOffloadingNamesItsTensor) {
+  for (const GraphImpl impl : {GraphImpl::none, GraphImpl::full_iteration}) {
+    std::map<std::string, int> copies;
+    for (const TraceItem& item : trace_case(offloading(impl), {}).items) {
+      const std::string part = item.place.part;
+      if (part != "offload" && part != "reload") continue;
+      EXPECT_GT(item.bytes, 0);
+      copies[item.tensor] += part == "offload" ? 1 : -1;
+    }
+    EXPECT_GT(copies.size(), 1u);
+    EXPECT_EQ(copies.count(""), 0u);
+    for (const auto& [tensor, surplus] : copies) EXPECT_EQ(surplus, 0) << tensor;
+  }
 }
 
 // Nothing goes wrong in program order, so only the checker knows.
