@@ -13,7 +13,7 @@ void TraceRecorder::on_call(const IssuedCall& issued) {
 void TraceRecorder::on(const CreateStreamCall& created, const IssuedCall& issued) {
   if (std::ssize(streams_) <= issued.stream)
     streams_.resize(static_cast<std::size_t>(issued.stream) + 1);
-  at(streams_, issued.stream) = created.name;
+  at(streams_, issued.stream) = {created.name, issued.place.rank};
 }
 
 void TraceRecorder::add_work(Lane& lane, const Work& work) {
@@ -153,7 +153,9 @@ namespace {
 int find_item(const Trace& trace, const TracePoint& point) {
   const auto is_on = [&](const TraceItem& item) {
     const std::size_t index = item.stream;
-    return index < trace.streams.size() && trace.streams[index] == point.stream;
+    if (index >= trace.streams.size()) return false;
+    const TraceStream& stream = trace.streams[index];
+    return stream.name == point.stream && stream.rank == point.place.rank;
   };
   for (std::size_t i = 0; i < trace.items.size(); ++i) {
     const TraceItem& item = trace.items[i];

@@ -12,6 +12,11 @@
 
 namespace lockstep {
 
+struct TraceStream {
+  std::string name;
+  int rank = 0;
+};
+
 struct TraceItem {
   int stream = 0;    // Inside a graph, the stream captured.
   std::string what;  // The op's name, "copy", "fill" or "release".
@@ -36,7 +41,7 @@ struct TraceFlow {
 };
 
 struct Trace {
-  std::vector<std::string> streams;
+  std::vector<TraceStream> streams;
   std::vector<TraceItem> items;  // In order of execution.
   std::vector<TraceLaunch> launches;
   std::vector<TraceFlow> flows;
@@ -112,7 +117,7 @@ class TraceRecorder : public Observer {
   void add_work(Lane& lane, const Work& work);
   void replay(const Ledger& ledger, int launch);
 
-  std::vector<std::string> streams_;
+  std::vector<TraceStream> streams_;
   std::map<int, std::vector<Asked>> own_;  // For each stream, what is not in a graph.
   std::map<int, Lane> lanes_;
   std::map<int, Work> events_;  // The work before the latest record of each event.

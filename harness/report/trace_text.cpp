@@ -1,5 +1,6 @@
 #include "harness/report/trace_text.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <cstdio>
 
@@ -11,28 +12,40 @@ namespace {
 namespace json = boost::json;
 
 constexpr int kItem = 10, kGap = 1;  // Microseconds.
-constexpr int kProcess = 1;
 
-std::string stream_name(const Trace& trace, int stream) {
+TraceStream stream_of(const Trace& trace, int stream) {
   const std::size_t index = stream;
-  return index < trace.streams.size() ? trace.streams[index] : "stream " + std::to_string(stream);
+  if (index < trace.streams.size()) return trace.streams[index];
+  return {"stream " + std::to_string(stream)};
+}
+
+int ranks(const Trace& trace) {
+  int last = 0;
+  for (const TraceStream& stream : trace.streams) last = std::max(last, stream.rank);
+  return last + 1;
+}
+
+// Every rank is a process to Perfetto.
+int process_of_rank(int rank) { return rank + 1; }
+int process(const Trace& trace, int stream) {
+  return process_of_rank(stream_of(trace, stream).rank);
 }
 
 // A stream's track, and below it that of the graphs launched on it.
 int track(int stream) { return 2 * stream + 1; }
 int graph_track(int stream) { return 2 * stream + 2; }
 
-json::object named(const char* what, int thread, const std::string& name) {
+json::object named(const char* what, int process, int thread, const std::string& name) {
   return {
-      {"ph", "M"}, {"name", what}, {"pid", kProcess}, {"tid", thread}, {"args", {{"name", name}}}};
+      {"ph", "M"}, {"name", what}, {"pid", process}, {"tid", thread}, {"args", {{"name", name}}}};
 }
 
-json::object slice(const std::string& name, const char* category, int thread, int from, int to,
-                   json::object arguments) {
+json::object slice(const std::string& name, const char* category, int process, int thread, int from,
+                   int to, json::object arguments) {
   return {{"ph", "X"},
           {"name", name},
           {"cat", category},
-          {"pid", kProcess},
+          {"pid", process},
           {"tid", thread},
           {"ts", from * kItem},
           {"dur", (to - from + 1) * kItem - kGap},
@@ -40,7 +53,7 @@ json::object slice(const std::string& name, const char* category, int thread, in
 }
 
 json::object arguments_of(const Trace& trace, const TraceItem& item, int order) {
-  json::object out{{"order", order}};
+  json::object out{{"order", order}, {"rank", stream_of(trace, item.stream).rank}};
   const auto add = [&](const char* name, int value) {
     if (value >= 0) out[name] = value;
   };
@@ -66,15 +79,22 @@ std::string what_text(const TraceItem& item) {
 }
 
 void add_tracks(const Trace& trace, const std::string& name, json::array& events) {
-  events.push_back(named("process_name", 0, "lockstep: " + name));
+  const int count = ranks(trace);
+  for (int rank = 0; rank < count; ++rank) {
+    events.push_back(named("process_name", process_of_rank(rank), 0,
+                           count == 1 ? "lockstep: " + name : "rank " + std::to_string(rank)));
+  }
   for (std::size_t i = 0; i < trace.streams.size(); ++i) {
     const int stream = static_cast<int>(i);
-    events.push_back(named("thread_name", track(stream), trace.streams[i]));
+    const std::string& own = trace.streams[i].name;
+    const int of = process(trace, stream);
+    events.push_back(named("thread_name", of, track(stream), own));
     bool launches = false;
     for (const TraceLaunch& launch : trace.launches)
       launches |= launch.stream == stream && launch.first >= 0;
-    if (launches)
-      events.push_back(named("thread_name", graph_track(stream), trace.streams[i] + ": graphs"));
+    if (launches) {
+      events.push_back(named("thread_name", of, graph_track(stream), own + ": graphs"));
+    }
   }
 }
 
@@ -86,7 +106,7 @@ void add_flow(const Trace& trace, const TraceFlow& flow, int id, json::array& ev
                        {"name", flow.name},
                        {"cat", flow.name == "missing edge" ? "hazard" : "event"},
                        {"id", id},
-                       {"pid", kProcess},
+                       {"pid", process(trace, stream)},
                        {"tid", track(stream)},
                        {"ts", at}};
     if (*phase == 'f') event["bp"] = "e";
@@ -106,14 +126,17 @@ std::string trace_json(const Trace& trace, const std::string& name) {
     const TraceItem& item = trace.items[i];
     const int order = static_cast<int>(i);
     const bool op = item.what != "copy" && item.what != "fill" && item.what != "release";
-    events.push_back(slice(item.what, op ? "op" : item.what.c_str(), track(item.stream), order,
-                           order, arguments_of(trace, item, order)));
+    events.push_back(slice(item.what, op ? "op" : item.what.c_str(), process(trace, item.stream),
+                           track(item.stream), order, order, arguments_of(trace, item, order)));
   }
   for (const TraceLaunch& launch : trace.launches) {
     if (launch.first < 0) continue;
     events.push_back(slice("graph " + std::to_string(launch.graph), "graph",
-                           graph_track(launch.stream), launch.first, launch.last,
-                           {{"graph", launch.graph}, {"launch", launch.nth}}));
+                           process(trace, launch.stream), graph_track(launch.stream), launch.first,
+                           launch.last,
+                           {{"graph", launch.graph},
+                            {"launch", launch.nth},
+                            {"rank", stream_of(trace, launch.stream).rank}}));
   }
   int id = 0;
   for (const TraceFlow& flow : trace.flows) add_flow(trace, flow, ++id, events);
@@ -125,12 +148,15 @@ std::string trace_json(const Trace& trace, const std::string& name) {
 }
 
 std::string schedule_text(const Trace& trace) {
+  const bool several = ranks(trace) > 1;
   std::string out;
   for (std::size_t i = 0; i < trace.items.size(); ++i) {
     const TraceItem& item = trace.items[i];
+    const TraceStream stream = stream_of(trace, item.stream);
+    const std::string rank = several ? "rank " + std::to_string(stream.rank) + "  " : "";
     char line[160];
-    std::snprintf(line, sizeof line, "%6zu  %-12s %-28s", i,
-                  stream_name(trace, item.stream).c_str(), what_text(item).c_str());
+    std::snprintf(line, sizeof line, "%6zu  %s%-12s %-28s", i, rank.c_str(), stream.name.c_str(),
+                  what_text(item).c_str());
     std::string text = line;
     const auto add = [&](const char* name, int value) {
       if (value >= 0) text += " " + std::string(name) + " " + std::to_string(value);
