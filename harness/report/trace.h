@@ -35,7 +35,8 @@ struct TraceLaunch {
 
 // An edge between items of different streams: a record that was waited for, or one that is missing.
 struct TraceFlow {
-  int from = 0, to = 0;  // Items.
+  int from = 0, to = 0;  // Items. A missing edge leads from what the program meant first, which may
+                         // have run last.
   std::string name;      // "event 3", "missing edge"
   std::string detail;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cstdio>
+#include <map>
 
 #include "kernels/core/at.h"
 
@@ -29,6 +30,12 @@ int ranks(const Trace& trace) {
 int process_of_rank(int rank) { return rank + 1; }
 int process(const Trace& trace, int stream) {
   return process_of_rank(stream_of(trace, stream).rank);
+}
+
+bool is_hazard(const TraceFlow& flow) { return flow.name == "missing edge"; }
+// What the program meant first may run last where an edge is missing.
+const char* program_order(const TraceFlow& flow, int item) {
+  return item == flow.from ? "first" : "second";
 }
 
 // A stream's track, and below it that of the graphs launched on it.
@@ -71,6 +78,18 @@ json::object arguments_of(const Trace& trace, const TraceItem& item, int order) 
   return out;
 }
 
+// The missing edges of each item. Perfetto keeps no arguments of flows, so slices tell them too.
+std::map<int, json::array> hazards_of(const Trace& trace) {
+  std::map<int, json::array> out;
+  for (const TraceFlow& flow : trace.flows) {
+    if (!is_hazard(flow)) continue;
+    for (const int item : {flow.from, flow.to}) {
+      out[item].push_back({{"program_order", program_order(flow, item)}, {"detail", flow.detail}});
+    }
+  }
+  return out;
+}
+
 // "copy qkv". The layer is told beside it, unless the tensor is another layer's.
 std::string what_text(const TraceItem& item) {
   if (item.tensor.empty()) return item.what;
@@ -98,23 +117,28 @@ void add_tracks(const Trace& trace, const std::string& name, json::array& events
   }
 }
 
-// The start lies in the slice it leaves, the end in the one it leads to.
+// The start lies in the slice it leaves, the end in the one it leads to. Perfetto drops a flow that
+// begins after its end, so that of a missing edge leads from what ran first.
 void add_flow(const Trace& trace, const TraceFlow& flow, int id, json::array& events) {
   const auto point = [&](const char* phase, int item, int at) {
     const int stream = lockstep::at(trace.items, item).stream;
     json::object event{{"ph", phase},
                        {"name", flow.name},
-                       {"cat", flow.name == "missing edge" ? "hazard" : "event"},
+                       {"cat", is_hazard(flow) ? "hazard" : "event"},
                        {"id", id},
                        {"pid", process(trace, stream)},
                        {"tid", track(stream)},
                        {"ts", at}};
     if (*phase == 'f') event["bp"] = "e";
-    if (!flow.detail.empty()) event["args"] = {{"detail", flow.detail}};
+    json::object arguments;
+    if (is_hazard(flow)) arguments["program_order"] = program_order(flow, item);
+    if (!flow.detail.empty()) arguments["detail"] = flow.detail;
+    if (!arguments.empty()) event["args"] = std::move(arguments);
     events.push_back(std::move(event));
   };
-  point("s", flow.from, flow.from * kItem + kItem / 2);
-  point("f", flow.to, flow.to * kItem + kItem / 2);
+  const auto [first, last] = std::minmax(flow.from, flow.to);
+  point("s", first, first * kItem + kItem / 2);
+  point("f", last, last * kItem + kItem / 2);
 }
 
 }  // namespace
@@ -122,12 +146,16 @@ void add_flow(const Trace& trace, const TraceFlow& flow, int id, json::array& ev
 std::string trace_json(const Trace& trace, const std::string& name) {
   json::array events;
   add_tracks(trace, name, events);
+  std::map<int, json::array> hazards = hazards_of(trace);
   for (std::size_t i = 0; i < trace.items.size(); ++i) {
     const TraceItem& item = trace.items[i];
     const int order = static_cast<int>(i);
     const bool op = item.what != "copy" && item.what != "fill" && item.what != "release";
+    json::object arguments = arguments_of(trace, item, order);
+    const auto missing = hazards.find(order);
+    if (missing != hazards.end()) arguments["missing_edges"] = std::move(missing->second);
     events.push_back(slice(item.what, op ? "op" : item.what.c_str(), process(trace, item.stream),
-                           track(item.stream), order, order, arguments_of(trace, item, order)));
+                           track(item.stream), order, order, std::move(arguments)));
   }
   for (const TraceLaunch& launch : trace.launches) {
     if (launch.first < 0) continue;

@@ -121,6 +121,53 @@ Scenario offloading(GraphImpl impl) {
   return scenario;
 }
 
+// The start and the end of each flow, by its number.
+std::map<std::int64_t, std::map<std::string, boost::json::object>> flows_of(const Trace& trace) {
+  std::map<std::int64_t, std::map<std::string, boost::json::object>> flows;
+  const auto whole = boost::json::parse(trace_json(trace, "a"));
+  for (const auto& event : whole.at("traceEvents").as_array()) {
+    const std::string phase(event.at("ph").as_string());
+    if (phase == "s" || phase == "f") flows[event.at("id").as_int64()][phase] = event.as_object();
+  }
+  return flows;
+}
+
+// Perfetto drops a flow that begins after its end. Here the copies run before the ops that write
+// what they copy.
+TEST(Trace, AMissingEdgeIsDrawnFromWhatRanFirst) {
+  const Trace trace =
+      trace_case(offloading(GraphImpl::none),
+                 {.device = "sim", .planted = {.engine = "offload-ignores-compute"}});
+  std::map<std::string, int> began;
+  for (const auto& [id, flow] : flows_of(trace)) {
+    const auto &start = flow.at("s"), &end = flow.at("f");
+    EXPECT_LT(start.at("ts").as_int64(), end.at("ts").as_int64()) << id;
+    if (start.at("cat") != "hazard") continue;
+    const std::string first(start.at("args").at("program_order").as_string());
+    EXPECT_EQ(end.at("args").at("program_order"), first == "first" ? "second" : "first");
+    ++began[first];
+  }
+  EXPECT_GT(began["second"], 0);
+}
+
+// A viewer that shows no arguments of flows shows those of slices.
+TEST(Trace, ASliceTellsItsMissingEdges) {
+  Trace trace;
+  trace.streams = {{"compute"}, {"d2h"}};
+  trace.items = {{.stream = 1, .what = "copy", .place = {}},
+                 {.stream = 0, .what = "linear", .place = {}}};
+  trace.flows = {{1, 0, "missing edge", "no wait"}};
+  const auto whole = boost::json::parse(trace_json(trace, "a"));
+  std::map<std::string, std::string> told;
+  for (const auto& event : whole.at("traceEvents").as_array()) {
+    if (event.at("ph") != "X") continue;
+    const auto& edge = event.at("args").at("missing_edges").at(0);
+    EXPECT_EQ(edge.at("detail"), "no wait");
+    told[event.at("name").as_string().c_str()] = edge.at("program_order").as_string().c_str();
+  }
+  EXPECT_EQ(told, (std::map<std::string, std::string>{{"copy", "second"}, {"linear", "first"}}));
+}
+
 // A hazard names a copy by its bytes, where one place has several copies.
 TEST(Trace, AMissingEdgeEndsAtTheCopyOfItsBytes) {
   Trace trace;
