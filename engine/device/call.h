@@ -29,6 +29,7 @@ struct CopyCall {
   const void* from = nullptr;
   std::size_t bytes = 0;
   CopyKind kind = CopyKind::host_to_device;
+  std::string tensor = {};  // As a judge knows it; "" where a copy is of no tensor of its own.
   friend bool operator==(const CopyCall&, const CopyCall&) = default;
 };
 struct FillCall {

@@ -91,7 +91,9 @@ class Stream {
     check(op);
     enqueue(Submission(op));
   }
-  void copy(void* to, const void* from, std::size_t bytes, CopyKind kind) const;
+  // `tensor` names what is copied, for traces.
+  void copy(void* to, const void* from, std::size_t bytes, CopyKind kind,
+            const std::string& tensor = "") const;
   void fill(void* to, std::uint8_t byte, std::size_t bytes) const;
   // Told to the observer as what it does to this rank's memory: copies, and fills by the others.
   void exchange(const Exchange& exchange, void* to, const void* from, std::size_t bytes) const;

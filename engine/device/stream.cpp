@@ -24,8 +24,9 @@ void Stream::ask(Call call) const {
 }
 
 void Stream::enqueue(const Submission& submission) const { ask(SubmitCall{submission}); }
-void Stream::copy(void* to, const void* from, std::size_t bytes, CopyKind kind) const {
-  ask(CopyCall{to, from, bytes, kind});
+void Stream::copy(void* to, const void* from, std::size_t bytes, CopyKind kind,
+                  const std::string& tensor) const {
+  ask(CopyCall{to, from, bytes, kind, tensor});
 }
 void Stream::fill(void* to, std::uint8_t byte, std::size_t bytes) const {
   ask(FillCall{to, byte, bytes});

@@ -213,7 +213,8 @@ void Offloader::copy_out(Group& group, int slot) {
     if (h2d != nullptr) d2h_->wait(*h2d);
     const std::int64_t bytes = bytes_of(group, slot, i);
     if (bytes > 0) {
-      d2h_->copy(at(pinned_, to).data(), buffers_[from], bytes, CopyKind::device_to_host);
+      d2h_->copy(at(pinned_, to).data(), buffers_[from], bytes, CopyKind::device_to_host,
+                 tensors[i].name);
     }
     open_.buffer_d2h[from] = &done;
     moved.out += bytes;
@@ -249,7 +250,8 @@ void Offloader::copy_in(Group& group, int slot) {
     if (d2h != nullptr) h2d_->wait(*d2h);
     const std::int64_t bytes = bytes_of(group, slot, i);
     if (bytes > 0) {
-      h2d_->copy(buffers_[to], at(pinned_, from).data(), bytes, CopyKind::host_to_device);
+      h2d_->copy(buffers_[to], at(pinned_, from).data(), bytes, CopyKind::host_to_device,
+                 tensors[i].name);
     }
     at(open_.pinned_h2d, from) = &done;
     moved.in += bytes;

@@ -29,8 +29,12 @@ std::string run(const Scenario& scenario, const SimOptions& sim, const std::stri
 TracePoint point_of(const Touch& touch, const std::string& stream) {
   const Work& work = touch.work;
   // A lane of a graph is "loader (in a graph launched on compute)".
-  return {stream.substr(0, stream.find(" (in a graph")), work.name, work.place, work.graph,
-          work.launch};
+  return {stream.substr(0, stream.find(" (in a graph")),
+          work.name,
+          work.place,
+          work.graph,
+          work.launch,
+          work.bytes};
 }
 
 // The checker judges the calls, so a run of its own finds the same hazards. What has no second item

@@ -13,7 +13,7 @@ void TraceRecorder::on_call(const IssuedCall& issued) {
 void TraceRecorder::on(const CreateStreamCall& created, const IssuedCall& issued) {
   if (std::ssize(streams_) <= issued.stream)
     streams_.resize(static_cast<std::size_t>(issued.stream) + 1);
-  at(streams_, issued.stream) = created.name;
+  at(streams_, issued.stream) = {created.name, issued.place.rank};
 }
 
 void TraceRecorder::add_work(Lane& lane, const Work& work) {
@@ -22,12 +22,23 @@ void TraceRecorder::add_work(Lane& lane, const Work& work) {
   lane.last = {work};
 }
 
+TraceRecorder::Asked TraceRecorder::asked_by(const IssuedCall& issued) {
+  Asked asked{.place = issued.place, .bytes = 0, .tensor = {}};
+  if (const auto* copy = issued.as<CopyCall>()) {
+    asked.bytes = static_cast<std::int64_t>(copy->bytes);
+    asked.tensor = copy->tensor;
+  } else if (const auto* fill = issued.as<FillCall>()) {
+    asked.bytes = static_cast<std::int64_t>(fill->bytes);
+  }
+  return asked;
+}
+
 // Captured calls run with each launch and come from the ledger then.
-void TraceRecorder::add_item(int stream, const StepLocation& place) {
-  if (is_captured(stream)) return;
-  std::vector<StepLocation>& own = own_[stream];
-  add_work(lanes_[stream], {.stream = stream, .nth = static_cast<int>(own.size())});
-  own.push_back(place);
+void TraceRecorder::add_item(const IssuedCall& issued) {
+  if (is_captured(issued.stream)) return;
+  std::vector<Asked>& own = own_[issued.stream];
+  add_work(lanes_[issued.stream], {.stream = issued.stream, .nth = static_cast<int>(own.size())});
+  own.push_back(asked_by(issued));
 }
 
 void TraceRecorder::on(const RecordCall& record, const IssuedCall& issued) {
@@ -68,22 +79,22 @@ void TraceRecorder::on(const LaunchCall& call, const IssuedCall& issued) {
 void TraceRecorder::replay(const Ledger& ledger, int launch) {
   std::map<int, Lane> lanes;
   std::map<int, Work> events;
-  std::vector<StepLocation>& places = at(launches_, launch).places;
+  std::vector<Asked>& nodes = at(launches_, launch).nodes;
   for (const IssuedCall& entry : ledger.entries()) {
     Lane& lane = lanes[entry.stream];
     if (const auto* record = entry.as<RecordCall>()) {
       std::map<int, Work>& known = record->external ? events_ : events;
       known.erase(record->event);
       if (!lane.last.empty()) known[record->event] = lane.last.front();
-      if (record->external) places.push_back(entry.place);  // A node, like an op.
+      if (record->external) nodes.push_back(asked_by(entry));  // A node, like an op.
     } else if (const auto* wait = entry.as<WaitCall>()) {
       const std::map<int, Work>& known = wait->external ? events_ : events;
       const auto recorded = known.find(wait->event);
       if (recorded != known.end()) lane.waits.push_back({recorded->second, wait->event});
-      if (wait->external) places.push_back(entry.place);
+      if (wait->external) nodes.push_back(asked_by(entry));
     } else {
-      add_work(lane, {.launch = launch, .node = static_cast<int>(places.size())});
-      places.push_back(entry.place);
+      add_work(lane, {.launch = launch, .node = static_cast<int>(nodes.size())});
+      nodes.push_back(asked_by(entry));
     }
   }
 }
@@ -98,19 +109,21 @@ Trace TraceRecorder::finish(const std::vector<SimStep>& ran) const {
   for (const SimStep& step : ran) {
     const int index = static_cast<int>(trace.items.size());
     TraceItem item{.stream = step.stream, .what = step.what, .place = {}, .launch = step.launch};
+    const auto take = [&item](const std::vector<Asked>& all, int which) {
+      if (which >= std::ssize(all)) return;
+      const Asked& asked = at(all, which);
+      item.place = asked.place, item.bytes = asked.bytes, item.tensor = asked.tensor;
+    };
     if (step.launch >= 0 && step.launch < static_cast<int>(launches_.size())) {
       const std::size_t launch = step.launch;
-      const auto& places = launches_[launch].places;
-      if (step.node < static_cast<int>(places.size())) item.place = at(places, step.node);
+      take(launches_[launch].nodes, step.node);
       item_of[{step.launch, step.node, 0}] = index;
       if (trace.launches[launch].first < 0) trace.launches[launch].first = index;
       trace.launches[launch].last = index;
     } else if (item.what != "release") {  // The end of memory is no call that is observed.
       const int nth = count[step.stream]++;
       const auto own = own_.find(step.stream);
-      if (own != own_.end() && nth < static_cast<int>(own->second.size())) {
-        item.place = at(own->second, nth);
-      }
+      if (own != own_.end()) take(own->second, nth);
       item_of[{step.stream, nth, -1}] = index;
     }
     trace.items.push_back(std::move(item));
@@ -138,13 +151,17 @@ namespace {
 
 // The first item that is what the point says; -1 if there is none.
 int find_item(const Trace& trace, const TracePoint& point) {
-  const auto stream_name = [&](int stream) {
-    return static_cast<std::size_t>(stream) < trace.streams.size() ? at(trace.streams, stream) : "";
+  const auto is_on = [&](const TraceItem& item) {
+    const std::size_t index = item.stream;
+    if (index >= trace.streams.size()) return false;
+    const TraceStream& stream = trace.streams[index];
+    return stream.name == point.stream && stream.rank == point.place.rank;
   };
   for (std::size_t i = 0; i < trace.items.size(); ++i) {
     const TraceItem& item = trace.items[i];
     const StepLocation &a = item.place, &b = point.place;
-    if (item.what != point.what || stream_name(item.stream) != point.stream) continue;
+    if (item.what != point.what || !is_on(item)) continue;
+    if (item.bytes > 0 && point.bytes > 0 && item.bytes != point.bytes) continue;
     if (a.layer != b.layer || a.microbatch != b.microbatch || std::string(a.part) != b.part)
       continue;
     if ((item.launch >= 0) != (point.graph >= 0)) continue;

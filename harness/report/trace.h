@@ -12,11 +12,18 @@
 
 namespace lockstep {
 
+struct TraceStream {
+  std::string name;
+  int rank = 0;
+};
+
 struct TraceItem {
   int stream = 0;    // Inside a graph, the stream captured.
   std::string what;  // The op's name, "copy", "fill" or "release".
   StepLocation place;
-  int launch = -1;  // Index into Trace::launches, -1 outside of graphs.
+  int launch = -1;          // Index into Trace::launches, -1 outside of graphs.
+  std::int64_t bytes = 0;   // Of a copy or fill; 0 if not known.
+  std::string tensor = {};  // What a copy moves, as a judge knows it; "" if not known.
 };
 
 struct TraceLaunch {
@@ -28,13 +35,14 @@ struct TraceLaunch {
 
 // An edge between items of different streams: a record that was waited for, or one that is missing.
 struct TraceFlow {
-  int from = 0, to = 0;  // Items.
+  int from = 0, to = 0;  // Items. A missing edge leads from what the program meant first, which may
+                         // have run last.
   std::string name;      // "event 3", "missing edge"
   std::string detail;
 };
 
 struct Trace {
-  std::vector<std::string> streams;
+  std::vector<TraceStream> streams;
   std::vector<TraceItem> items;  // In order of execution.
   std::vector<TraceLaunch> launches;
   std::vector<TraceFlow> flows;
@@ -47,6 +55,7 @@ struct TracePoint {
   std::string stream, what;
   StepLocation place;
   int graph = -1, launch = -1;
+  std::int64_t bytes = 0;  // Of a copy or fill; 0 for any.
 };
 // Draws "missing edge" between the items that match best. False where one of the two did not run.
 bool add_missing_edge(Trace& trace, const TracePoint& earlier, const TracePoint& later,
@@ -60,6 +69,12 @@ class TraceRecorder : public Observer {
   void on_call(const IssuedCall& call) override;
 
  private:
+  // What a call says about its item.
+  struct Asked {
+    StepLocation place;
+    std::int64_t bytes = 0;
+    std::string tensor;
+  };
   // Something that runs: the nth item of a stream, a node of a launch, or (node -1) a launch as a
   // whole.
   struct Work {
@@ -81,13 +96,13 @@ class TraceRecorder : public Observer {
   };
   struct Launch {
     TraceLaunch what;
-    std::vector<StepLocation> places;  // For its nodes.
+    std::vector<Asked> nodes;
   };
 
   void on(const CreateStreamCall&, const IssuedCall&);
-  void on(const SubmitCall&, const IssuedCall& issued) { add_item(issued.stream, issued.place); }
-  void on(const CopyCall&, const IssuedCall& issued) { add_item(issued.stream, issued.place); }
-  void on(const FillCall&, const IssuedCall& issued) { add_item(issued.stream, issued.place); }
+  void on(const SubmitCall&, const IssuedCall& issued) { add_item(issued); }
+  void on(const CopyCall&, const IssuedCall& issued) { add_item(issued); }
+  void on(const FillCall&, const IssuedCall& issued) { add_item(issued); }
   void on(const RecordCall&, const IssuedCall&);
   void on(const WaitCall&, const IssuedCall&);
   void on(const BeginCaptureCall&, const IssuedCall& issued) { members_ = {issued.stream}; }
@@ -98,12 +113,13 @@ class TraceRecorder : public Observer {
 
   bool is_captured(int stream) const { return members_.count(stream) > 0; }
   void leave_capture();
-  void add_item(int stream, const StepLocation& place);
+  static Asked asked_by(const IssuedCall& issued);
+  void add_item(const IssuedCall& issued);
   void add_work(Lane& lane, const Work& work);
   void replay(const Ledger& ledger, int launch);
 
-  std::vector<std::string> streams_;
-  std::map<int, std::vector<StepLocation>> own_;  // For each stream, what is not in a graph.
+  std::vector<TraceStream> streams_;
+  std::map<int, std::vector<Asked>> own_;  // For each stream, what is not in a graph.
   std::map<int, Lane> lanes_;
   std::map<int, Work> events_;  // The work before the latest record of each event.
   std::vector<Launch> launches_;
