@@ -50,6 +50,18 @@ std::int64_t period_of(const Scenario& scenario) {
   return std::lcm(documents, evaluations);
 }
 
+// Whether a microbatch may have more documents than the largest bucket, with one for the tail.
+bool may_overflow(const Scenario& scenario) {
+  const auto& buckets = scenario.cuda_graph.max_packed_seqs;
+  const std::int64_t largest = *std::max_element(buckets.begin(), buckets.end());
+  for (const auto& step : scenario.data.documents) {
+    for (const auto& lengths : step) {
+      if (std::ssize(lengths) + 1 > largest) return true;
+    }
+  }
+  return false;
+}
+
 // The first step from which on nothing new is captured, allocated or counted.
 std::int64_t steady_from(const Scenario& scenario, std::int64_t period) {
   const bool graphs = scenario.cuda_graph.impl != GraphImpl::none;
@@ -57,7 +69,9 @@ std::int64_t steady_from(const Scenario& scenario, std::int64_t period) {
   for (const std::int64_t step : scenario.training.recapture_at) first = std::max(first, step);
   for (const auto& change : scenario.training.change_microbatches_at)
     first = std::max(first, change.step);
-  return first + period - 1;
+  // A table of overflowing documents is as large as any table before it: one that is loaded before
+  // the largest grows a period later.
+  return first + (may_overflow(scenario) ? 2 : 1) * period - 1;
 }
 
 }  // namespace
