@@ -112,7 +112,7 @@ DeviceInfo asked_info(int index) {
   DeviceInfo info;
   info.kind = "cuda";
   int driver = 0, runtime = 0, major = 0, minor = 0;
-  cudaDeviceProp properties;
+  cudaDeviceProp properties{};
   if (cudaDriverGetVersion(&driver) != cudaSuccess ||
       cudaRuntimeGetVersion(&runtime) != cudaSuccess ||
       cudaGetDeviceProperties(&properties, index) != cudaSuccess ||

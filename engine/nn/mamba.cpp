@@ -24,7 +24,7 @@ MambaScratch<T>::MambaScratch(TensorPool& pool, const Scenario& scenario) {
   din_proj = pool.make<T>(rows, shape.d_inner + shape.channels + shape.heads);
   dnorm = pool.make<T>(rows, scenario.model.hidden);
   dpre = pool.make<float>(rows, shape.channels);
-  scan_rows = pool.make<float>(rows, 3 * shape.heads);
+  scan_rows = pool.make<float>(rows, 3 * std::int64_t{shape.heads});
 }
 
 template <class T>

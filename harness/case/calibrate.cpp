@@ -44,7 +44,7 @@ void draw_rows(Drawn& draw, const Family& family, std::int64_t rows, bool right,
 }
 
 std::array<float, kDotDepth> widened_row(const std::vector<bf16>& x, std::int64_t row) {
-  std::array<float, kDotDepth> values;
+  std::array<float, kDotDepth> values{};
   for (std::size_t k = 0; k < values.size(); ++k)
     values[k] = load(x[static_cast<std::size_t>(row * kDotDepth) + k]);
   return values;

@@ -12,7 +12,7 @@ bool holds_without(const CallLog& log, const std::set<Edge>& dropped) {
 std::string edge_text(const Checker& checker, const Edge& edge, const EdgeUse& use) {
   const std::string calls =
       " (" + std::to_string(use.calls) + (use.calls == 1 ? " call)" : " calls)");
-  const std::string waiter = checker.stream_name(edge.waiter);
+  const std::string& waiter = checker.stream_name(edge.waiter);
   switch (edge.kind) {
     case Edge::Kind::wait:
     case Edge::Kind::synchronize_event:

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-using Sharding::no_shard, Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params;
+using Sharding::no_shard, Sharding::optim_grads, Sharding::optim_grads_params;
 
 // Weights of products have a bf16 copy; gains, the convolution, the scan's vectors and the router
 // are read as they are.

@@ -235,7 +235,7 @@ void draw_checker(Choices& c, const Swarm& swarm, Scenario::Checker& checker) {
 }  // namespace
 
 Swarm draw_swarm(Choices& c) {
-  Swarm s;
+  Swarm s{};
   const std::uint64_t kinds = c.draw(7);  // Never none of the three.
   s.mlp = kinds == 0 || kinds == 3 || kinds == 4 || kinds == 6;
   s.attention = kinds == 1 || kinds == 3 || kinds == 5 || kinds == 6;

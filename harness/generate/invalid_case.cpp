@@ -64,7 +64,7 @@ InvalidCase edited_by(std::size_t which, const Scenario& legal, Choices& choices
 
 }  // namespace
 
-InvalidCase make_invalid_case(Scenario legal, Choices& choices) {
+InvalidCase make_invalid_case(const Scenario& legal, Choices& choices) {
   const std::size_t all = invalid_edits().size() + std::size(kInvalidTexts);
   const std::size_t first = choices.draw(all);
   for (std::size_t i = 0; i < all; ++i) {

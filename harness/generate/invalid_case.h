@@ -18,7 +18,7 @@ struct InvalidCase {
 };
 
 // Breaks the next rule that `legal` can break, counted from one that is drawn.
-InvalidCase make_invalid_case(Scenario legal, Choices& choices);
+InvalidCase make_invalid_case(const Scenario& legal, Choices& choices);
 // Holds if exactly that rule refuses it.
 CaseResult judge_invalid_case(const InvalidCase& near);
 // Rules that can be broken, for tests.

@@ -10,7 +10,7 @@ struct Normals {
   float value[4];
 };
 Normals normals(const Philox& block, float std) {
-  Normals made;
+  Normals made{};
   for (int pair = 0; pair < 4; pair += 2) {
     const float u1 = add(uniform(block.word[pair]), 0x1p-25f);
     const float radius = sqrt(mul(-2.0f, log(u1)));

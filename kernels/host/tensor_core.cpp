@@ -11,7 +11,7 @@ namespace lockstep {
 void run(HostQueue, const TensorCoreDots& op) {
   const std::int64_t depth = kDotDepth - faulty("tensor-core-drops-a-product", 0, 1);
   FdaPanels b;
-  std::array<float, kDotDepth> a;
+  std::array<float, kDotDepth> a{};
   for (std::int64_t i = 0; i < op.a.rows; ++i) {
     const std::int64_t tile = i / kDotRows;
     if (i % kDotRows == 0) b.pack(depth, kDotColumns, op.b.row(tile * kDotColumns), 1, op.b.pitch);

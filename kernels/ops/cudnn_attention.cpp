@@ -47,7 +47,7 @@ void check(const AttentionTables& op) {
 void check(const CudnnAttentionForward& op) { check_common(op); }
 void check(const CudnnAttentionBackward& op) {
   check_common(op);
-  require_contiguous(op.dout, op.qkv.rows, op.heads * op.head_dim, "dout is [T, heads * hd]");
+  require_contiguous(op.dout, op.qkv.rows, std::int64_t{op.heads} * op.head_dim, "dout is [T, heads * hd]");
   require_contiguous(op.dqkv, op.qkv.rows, op.qkv.cols, "dqkv is shaped as qkv");
 }
 
@@ -65,7 +65,7 @@ std::int64_t reckoned_workspace(const CudnnAttentionBackward& op) {
     pairs = std::max(pairs, one.slots * round_up(one.longest, 64) * round_up(one.longest, 128));
   }
   const std::int64_t elements = op.qkv.rows * op.qkv.cols * (op.heads / op.kv_heads);
-  return 2 * op.heads * pairs + 8 * elements + 4 * op.qkv.rows * op.heads + 256;
+  return 2 * std::int64_t{op.heads} * pairs + 8 * elements + 4 * op.qkv.rows * op.heads + 256;
 }
 
 }  // namespace lockstep

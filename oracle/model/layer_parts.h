@@ -66,7 +66,7 @@ class LayerParts {
   int index_;
 
  private:
-  std::size_t place() const { return static_cast<std::size_t>(1 + index_); }
+  std::size_t place() const { return 1 + static_cast<std::size_t>(index_); }
 
   int first_;
 };

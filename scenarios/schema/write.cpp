@@ -56,7 +56,7 @@ std::string write_text(const std::string& text, Style style) {
 }
 
 std::string write_number(double value) {
-  std::array<char, 32> buffer;
+  std::array<char, 32> buffer{};
   const auto result = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
   return {buffer.data(), result.ptr};
 }

@@ -158,7 +158,7 @@ class Trial {
   // all.
   bool own_is_the_model() const {
     gather_trial(stream_.get(), product_, own_, gathered_);
-    std::array<float, trial::kPlaces> got;
+    std::array<float, trial::kPlaces> got{};
     cuda_check(
         cudaMemcpyAsync(got.data(), gathered_, sizeof got, cudaMemcpyDeviceToHost, stream_.get()));
     stream_.synchronize();
