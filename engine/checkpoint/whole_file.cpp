@@ -27,11 +27,14 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder.string();
 }
 
+std::string temporary_of(const std::string& path) {
+  return path + std::string(kInfix) + std::to_string(::getpid());
+}
+
 // Unlinked unless it was renamed.
 class Temporary {
  public:
-  explicit Temporary(const std::string& path)
-      : path_(path), name_(path + std::string(kInfix) + std::to_string(::getpid())) {
+  explicit Temporary(const std::string& path) : path_(path), name_(temporary_of(path)) {
     descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (descriptor_ < 0) fail(path_, "create");
   }
@@ -83,12 +86,18 @@ bool is_dead(pid_t process) { return ::kill(process, 0) != 0 && errno == ESRCH; 
 }  // namespace
 
 void write_whole_file(const std::string& path, std::initializer_list<std::string_view> parts) {
-  const std::string folder = folder_of(path), ours = fs::path(path).filename().string();
-  remove_leftovers(folder, [&](const std::string& name) { return name == ours; });
+  const std::string folder = folder_of(path);
+  remove_temporaries_of(path, false);
   Temporary temporary(path);
   for (const std::string_view part : parts) temporary.write(part);
   temporary.rename();
   sync_folder(folder);
+}
+
+void remove_temporaries_of(const std::string& path, bool ours) {
+  const std::string name = fs::path(path).filename().string();
+  remove_leftovers(folder_of(path), [&](const std::string& one) { return one == name; });
+  if (ours) ::unlink(temporary_of(path).c_str());
 }
 
 void remove_leftovers(const std::string& folder,

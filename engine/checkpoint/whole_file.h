@@ -13,6 +13,10 @@ namespace lockstep {
 // the path and the system's reason.
 void write_whole_file(const std::string& path, std::initializer_list<std::string_view> parts);
 
+// Removes the temporaries of `path` that dead processes of this machine left, and that of this
+// process too if `ours`: it must write no more.
+void remove_temporaries_of(const std::string& path, bool ours);
+
 // Removes the temporaries that dead processes of this machine left in `folder`, of files whose name
 // `is_ours` takes.
 void remove_leftovers(const std::string& folder,

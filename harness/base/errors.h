@@ -22,5 +22,13 @@ struct RequestError : std::runtime_error {
 struct WorldError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+// The budget was spent before there was a result.
+struct GaveUp : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+// A signal came (interrupts.h).
+struct Interrupted : GaveUp {
+  using GaveUp::GaveUp;
+};
 
 }  // namespace lockstep

@@ -172,6 +172,10 @@ void Options::check_ranges() const {
   }
 }
 
+bool Options::knows(const char* name) const {
+  return description_.find_nothrow(name, false) != nullptr;
+}
+
 bool Options::has(const char* name) const {
   const po::variable_value& value = given_[name];
   if (const bool* set = boost::any_cast<bool>(&value.value())) return *set;

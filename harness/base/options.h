@@ -33,7 +33,8 @@ class Options {
   // Returns false if --help or --version was given and printed.
   bool parse(const std::vector<std::string>& words);
 
-  bool has(const char* name) const;  // A flag that is set, or an option that was given.
+  bool knows(const char* name) const;  // The command has this option.
+  bool has(const char* name) const;    // A flag that is set, or an option that was given.
   std::string text(const char* name) const;
   std::int64_t number(const char* name) const;
   double seconds(const char* name) const;

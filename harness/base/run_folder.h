@@ -1,13 +1,19 @@
-// A folder of its own for a run, gone at the end.
+// A folder of its own for a run, gone at the end. Its name says which process made it, and that
+// process holds a lock on it: what a killed process left is found by both.
 #pragma once
 
+#include <sys/types.h>
+
+#include <optional>
 #include <string>
+
+#include "harness/base/removed_at_exit.h"
 
 namespace lockstep {
 
 class RunFolder {
  public:
-  RunFolder();  // Throws WorldError.
+  RunFolder();  // Throws WorldError. Also removes what dead processes of this user have left.
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
   ~RunFolder();
@@ -15,6 +21,11 @@ class RunFolder {
 
  private:
   std::string path_;
+  std::optional<RemovedAtExit> removed_;
+  int lock_ = -1;
 };
+
+// After the process was killed and waited for.
+void remove_run_folders_of(pid_t process);
 
 }  // namespace lockstep

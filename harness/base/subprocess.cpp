@@ -17,12 +17,15 @@
 #include <string_view>
 
 #include "harness/base/errors.h"
+#include "harness/base/interrupts.h"
+#include "harness/base/run_folder.h"
 #include "harness/base/write_file.h"
 
 namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr int kAskEveryMs = 200;  // Whether a signal came: another thread may have taken it.
 
 struct Pipe {
   std::array<int, 2> end{-1, -1};
@@ -41,12 +44,6 @@ struct Pipe {
     end[which] = -1;
   }
 };
-
-// The watchdog is in the parent: a child that outlives it could hang for good.
-void die_with(pid_t parent) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(1);
-}
 
 [[noreturn]] void be_the_child(Pipe& result, Pipe& words,
                                const std::function<std::string()>& body) {
@@ -75,14 +72,15 @@ bool drain(int descriptor, std::string& into) {
 int milliseconds_until(Clock::time_point deadline) {
   const auto left =
       std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return left <= 0 ? 0 : static_cast<int>(std::min<std::int64_t>(left + 1, 60'000));
+  return left <= 0 ? 0 : static_cast<int>(std::min<std::int64_t>(left + 1, kAskEveryMs));
 }
 
-// Until both streams end or the deadline passes. False if it passed.
+// Until both streams end or the deadline passes. False if it passed, or a signal came.
 bool listen(Pipe& result, Pipe& words, Clock::time_point deadline, bool echo, std::string& output,
             std::string& said) {
   std::array<pollfd, 2> waiting{{{result.end[0], POLLIN, 0}, {words.end[0], POLLIN, 0}}};
   while (waiting[0].fd >= 0 || waiting[1].fd >= 0) {
+    if (Interrupts::came()) return false;
     const int ready = ::poll(waiting.data(), waiting.size(), milliseconds_until(deadline));
     if (ready == 0 && Clock::now() >= deadline) return false;
     if (ready <= 0) continue;
@@ -96,6 +94,40 @@ bool listen(Pipe& result, Pipe& words, Clock::time_point deadline, bool echo, st
 }
 
 }  // namespace
+
+void be_a_child_of(pid_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(1);
+  ::setpgid(0, 0);
+  Interrupts::leave_to_child();
+}
+
+void watch_over(pid_t child) {
+  ::setpgid(child, child);              // It does so too; whoever comes first.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1L);  // Its own children are waited for here if it dies.
+}
+
+bool has_ended(pid_t child) {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == child;
+}
+
+int reap_with_its_group(pid_t child) {
+  siginfo_t info{};
+  // Until it is reaped, no other group has its number.
+  while (::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) < 0 &&
+         errno == EINTR) {
+  }
+  ::kill(-child, SIGKILL);
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  while (::waitpid(-child, nullptr, 0) > 0 || errno == EINTR) {
+  }
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) remove_run_folders_of(child);
+  return status;
+}
 
 std::string last_words(std::string said) {
   const std::size_t contract = said.rfind("broken contract in ");
@@ -113,9 +145,10 @@ ChildEnd run_in_child(const std::function<std::string()>& body, double timeout_s
   const pid_t child = ::fork();
   if (child < 0) throw WorldError(std::string("fork: ") + std::strerror(errno));
   if (child == 0) {
-    die_with(parent);
+    be_a_child_of(parent);
     be_the_child(result, words, body);
   }
+  watch_over(child);
   result.close_end(1);
   words.close_end(1);
 
@@ -125,9 +158,9 @@ ChildEnd run_in_child(const std::function<std::string()>& body, double timeout_s
                                            std::chrono::duration<double>(timeout_s));
   end.timed_out = !listen(result, words, deadline, echo, end.output, said);
   if (end.timed_out) ::kill(child, SIGKILL);
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+  const int status = reap_with_its_group(child);
+  if (end.timed_out && Interrupts::came())
+    throw Interrupted("interrupted by " + Interrupts::name());
   end.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   end.status = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
   end.finished = !end.timed_out && WIFEXITED(status) && end.status == 0;

@@ -65,8 +65,8 @@ void print_fsdp(const FsdpTimes& one) {
 
 // One GPU a rank over NCCL where there are several, else virtual ranks. This process opens no GPU:
 // those of ranks do.
-boost::json::object bench_fsdp(const Scenario& scenario, const Options& options,
-                               const std::string& device) {
+void bench_fsdp(const Scenario& scenario, const Options& options, const std::string& device,
+                BenchRows& rows) {
   Scenario s = scenario;
   const int gpus = device == "cuda" ? probe_cuda().gpus : 0;
   s.parallel.data = options.number("ranks") > 0 ? options.number("ranks") : std::max(2, gpus);
@@ -75,31 +75,42 @@ boost::json::object bench_fsdp(const Scenario& scenario, const Options& options,
   const double budget = options.seconds("budget");
   const RunFolder folder;
   const std::string file = folder.path() + "/times";
+  // Ranks that are processes give theirs through the file, which is whole after each row.
   const auto measure = [&](const LocalRanks& ranks) {
     boost::json::array list;
     time_fsdp(s, device, ranks, only, budget, [&](const FsdpTimes& one) {
       print_fsdp(one);
       list.push_back(to_json(one));
+      if (ranks.apart()) return write_file(file, boost::json::serialize(list));
+      rows.add("/fsdp/rows", to_json(one));
     });
-    if (ranks.first() == 0) write_file(file, boost::json::serialize(list));
     return ExitStatus::held;
   };
   const bool apart = s.parallel.transport == Transport::nccl;
   std::printf(
       "%-28s %lld ranks, %s\n", "fsdp", static_cast<long long>(s.parallel.data),
       apart ? "a process and a GPU each, over NCCL" : "threads of one process on one device");
-  const ExitStatus status = apart ? launch_here(s, options.seconds("deadline"), folder, measure)
-                                  : measure(all_local_ranks(s));
+  rows.set("/fsdp/ranks", s.parallel.data);
+  rows.set("/fsdp/transport", apart ? "nccl" : "local");
+  rows.begin("/fsdp/rows");
+  const auto add_rows_of_processes = [&] {
+    std::ifstream in(file);
+    std::ostringstream text;
+    text << in.rdbuf();
+    if (!text.str().empty()) rows.set("/fsdp/rows", boost::json::parse(text.str()));
+  };
+  ExitStatus status;
+  try {
+    status = apart ? launch_here(s, options.seconds("deadline"), folder, measure)
+                   : measure(all_local_ranks(s));
+  } catch (const Interrupted&) {
+    if (apart) add_rows_of_processes();
+    throw;
+  }
   if (status != ExitStatus::held)
     throw WorldError("bench: the ranks ended with status " +
                      std::to_string(static_cast<int>(status)));
-  std::ifstream in(file);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return {{"fsdp",
-           {{"ranks", s.parallel.data},
-            {"transport", apart ? "nccl" : "local"},
-            {"rows", boost::json::parse(text.str())}}}};
+  if (apart) add_rows_of_processes();
 }
 
 }  // namespace lockstep

@@ -22,9 +22,9 @@ bool must_be_processes(const Scenario& scenario) {
 
 }  // namespace
 
-boost::json::object bench_schedules(double budget) {
+void bench_schedules(double budget, BenchRows& rows) {
   const Program program = bench_program();
-  boost::json::array list;
+  rows.begin("/schedules");
   for (const bool pct : {false, true}) {
     const ScheduleRate rate = time_schedules(program, pct, budget);
     std::printf(
@@ -32,19 +32,18 @@ boost::json::object bench_schedules(double budget) {
         "schedules", static_cast<double>(rate.schedules) / rate.seconds,
         static_cast<long long>(rate.schedules), rate.seconds, rate.policy.c_str());
     std::fflush(stdout);
-    list.push_back(boost::json::object{
-        {"policy", rate.policy}, {"schedules", rate.schedules}, {"seconds", rate.seconds}});
+    rows.add("/schedules",
+             {{"policy", rate.policy}, {"schedules", rate.schedules}, {"seconds", rate.seconds}});
   }
-  return {{"schedules", std::move(list)}};
 }
 
 // Over the file that was given, or the library.
-boost::json::object bench_checker(const Options& options, const std::string& device) {
+void bench_checker(const Options& options, const std::string& device, BenchRows& rows) {
   constexpr int kRuns = 5;
   const std::vector<std::string> files = options.words().empty()
                                              ? scenario_files(library_folder())
                                              : std::vector<std::string>{options.words().front()};
-  boost::json::array list;
+  std::size_t measured = 0;
   double without = 0, with = 0, most = 0;
   for (const std::string& file : files) {
     const ReadResult read = read_scenario_file(file);
@@ -54,30 +53,32 @@ boost::json::object bench_checker(const Options& options, const std::string& dev
     without += one.without;
     with += one.with;
     most = std::max(most, one.with / one.without);
-    list.push_back(boost::json::object{
-        {"scenario", one.scenario}, {"without", one.without}, {"with", one.with}});
+    ++measured;
+    rows.add("/checker/scenarios",
+             {{"scenario", one.scenario}, {"without", one.without}, {"with", one.with}});
   }
-  if (list.empty() && options.text("section") == "checker")
+  if (measured == 0 && options.text("section") == "checker")
     throw RequestError("--section checker: no scenario that this build can run in one process");
-  if (list.empty()) return {};
+  if (measured == 0) return;
   std::printf(
       "%-16s %8.2f times       (%zu scenarios, medians of %d: %.3f s with it, %.3f s without, at "
       "most %.2f, %s)\n",
-      "checker", with / without, list.size(), kRuns, with, without, most, device.c_str());
-  return {{"checker", {{"ratio", with / without}, {"most", most}, {"scenarios", std::move(list)}}}};
+      "checker", with / without, measured, kRuns, with, without, most, device.c_str());
+  rows.set("/checker/ratio", with / without);
+  rows.set("/checker/most", most);
 }
 
-boost::json::object bench_dispatch(std::int64_t cases) {
-  boost::json::array list;
+void bench_dispatch(std::int64_t cases, BenchRows& rows) {
+  rows.set("/door/cases", cases);
+  rows.begin("/door/calls");
   std::printf("%-20s %8s %8s %8s   (calls of a case, of %lld random ones)\n", "at the device door",
               "median", "p95", "most", static_cast<long long>(cases));
   for (const DispatchCount& one : count_dispatch(1, cases)) {
     std::printf("%-20s %8lld %8lld %8lld\n", one.call.c_str(), static_cast<long long>(one.median),
                 static_cast<long long>(one.p95), static_cast<long long>(one.most));
-    list.push_back(boost::json::object{
-        {"call", one.call}, {"median", one.median}, {"p95", one.p95}, {"most", one.most}});
+    rows.add("/door/calls",
+             {{"call", one.call}, {"median", one.median}, {"p95", one.p95}, {"most", one.most}});
   }
-  return {{"door", {{"cases", cases}, {"calls", std::move(list)}}}};
 }
 
 }  // namespace lockstep

@@ -38,10 +38,11 @@ LinkRates bench_link(const Scenario& scenario, const std::string& device, double
 
 }  // namespace
 
-boost::json::object bench_offload(const Scenario& scenario, const std::string& device,
-                                  double budget, const std::string& only) {
-  boost::json::array list;
+void bench_offload(const Scenario& scenario, const std::string& device, double budget,
+                   const std::string& only, BenchRows& rows) {
   const LinkRates link = bench_link(scenario, device, budget);
+  rows.set("/offload/link", to_json(link));
+  rows.begin("/offload/rows");
   const double one_way = std::min(link.alone.to_host, link.alone.to_device);
   const auto microbatches = static_cast<double>(scenario.training.microbatches);
   std::printf("%-16s %9s %11s %9s %9s %11s %12s %11s %9s %9s %9s  %s\n", "offload", "fraction",
@@ -50,7 +51,7 @@ boost::json::object bench_offload(const Scenario& scenario, const std::string& d
   time_offload(scenario, device, budget, only, [&](const OffloadRow& row) {
     if (!row.time.not_run.empty()) {
       std::printf("%-16s not run: %s\n", row.time.mode.c_str(), row.time.not_run.c_str());
-      list.push_back(boost::json::object{{"mode", row.time.mode}, {"not_run", row.time.not_run}});
+      rows.add("/offload/rows", {{"mode", row.time.mode}, {"not_run", row.time.not_run}});
       return;
     }
     const double rate = microbatches * static_cast<double>(row.bytes) / row.time.median;
@@ -77,9 +78,8 @@ boost::json::object bench_offload(const Scenario& scenario, const std::string& d
     one["slower_by_the_model"] = row.model.slower();
     one["fits_under_compute"] = row.model.fits();
     one["as_promised"] = row.as_promised();
-    list.push_back(std::move(one));
+    rows.add("/offload/rows", std::move(one));
   });
-  return {{"offload", {{"link", to_json(link)}, {"rows", std::move(list)}}}};
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "harness/base/errors.h"
+#include "harness/base/interrupts.h"
 #include "harness/base/stopwatch.h"
 #include "harness/bench/kernels.h"
 #include "harness/bench/sections.h"
@@ -26,17 +27,19 @@ void print_kernel(const KernelTime& one) {
   std::fflush(stdout);
 }
 
+boost::json::object to_json(const KernelTime& one) {
+  return {{"op", one.op},
+          {"times", one.times},
+          {"seconds", one.seconds},
+          {"ceiling_seconds", one.ceiling},
+          {"copy_seconds", one.copy},
+          {"flop", one.work.flop},
+          {"bytes", one.work.bytes}};
+}
+
 boost::json::array to_json(const std::vector<KernelTime>& times) {
   boost::json::array list;
-  for (const KernelTime& one : times) {
-    list.push_back(boost::json::object{{"op", one.op},
-                                       {"times", one.times},
-                                       {"seconds", one.seconds},
-                                       {"ceiling_seconds", one.ceiling},
-                                       {"copy_seconds", one.copy},
-                                       {"flop", one.work.flop},
-                                       {"bytes", one.work.bytes}});
-  }
+  for (const KernelTime& one : times) list.push_back(to_json(one));
   return list;
 }
 
@@ -68,7 +71,7 @@ boost::json::object to_json(const DeviceClocks& clocks) {
 }  // namespace
 
 // Engine, oracle and comparison, in this process and on this core.
-boost::json::object bench_scenarios(const Scenario& scenario, double budget) {
+void bench_scenarios(const Scenario& scenario, double budget, BenchRows& rows) {
   std::int64_t done = 0;
   const Stopwatch watch;
   do {
@@ -77,16 +80,23 @@ boost::json::object bench_scenarios(const Scenario& scenario, double budget) {
     const CaseResult result = run_case(one, {});
     if (result.verdict != Verdict::holds) throw WorldError("bench: " + failure_block(result));
     ++done;
-  } while (watch.seconds() < budget);
+  } while (watch.seconds() < budget && !Interrupts::came());
   const double seconds = watch.seconds(), rate = static_cast<double>(done) / seconds;
   std::printf("%-16s %8.2f scenarios/s  (%lld in %.2f s, sim, one core)\n", "verify", rate,
               static_cast<long long>(done), seconds);
-  return {{"scenarios", done}, {"scenario_seconds", seconds}, {"scenarios_per_second", rate}};
+  rows.set("/scenarios", done);
+  rows.set("/scenario_seconds", seconds);
+  rows.set("/scenarios_per_second", rate);
 }
 
-boost::json::object bench_kernels(const Scenario& scenario, const std::string& device,
-                                  const std::string& only) {
-  const KernelTimes times = time_kernels(scenario, device, only, print_kernel);
+void bench_kernels(const Scenario& scenario, const std::string& device, const std::string& only,
+                   BenchRows& rows) {
+  rows.begin("/kernels");
+  const KernelTimes times = time_kernels(scenario, device, only, [&](const KernelTime& one) {
+    print_kernel(one);
+    const bool cudnn = one.op.starts_with("cudnn");
+    rows.add(cudnn ? "/cudnn" : "/kernels", to_json(one));
+  });
   double sum = 0;
   for (const KernelTime& one : times.list) sum += one.times * one.seconds;
   std::printf("%-60s        %9.3f ms a step by itself", "all of these", sum * 1e3);
@@ -95,10 +105,10 @@ boost::json::object bench_kernels(const Scenario& scenario, const std::string& d
   std::printf("\n");
   if (!times.no_cudnn.empty())
     std::printf("attention has no ceiling: %s\n", times.no_cudnn.c_str());
-  return {{"copy_bytes_per_second", times.copy_bytes_per_second},
-          {"cudnn", to_json(times.cudnn)},
-          {"no_cudnn", times.no_cudnn},
-          {"kernels", to_json(times.list)}};
+  rows.set("/copy_bytes_per_second", times.copy_bytes_per_second);
+  rows.set("/cudnn", to_json(times.cudnn));
+  rows.set("/no_cudnn", boost::json::string(times.no_cudnn));
+  rows.set("/kernels", to_json(times.list));  // By their share of the step.
 }
 
 boost::json::object to_json(const StepTime& one) {
@@ -121,16 +131,15 @@ boost::json::object to_json(const StepTime& one) {
           {"clocks", to_json(one.clocks)}};
 }
 
-boost::json::object bench_steps(const Scenario& scenario, const std::string& device, double budget,
-                                const std::string& only) {
-  boost::json::array list;
+void bench_steps(const Scenario& scenario, const std::string& device, double budget,
+                 const std::string& only, BenchRows& rows) {
+  rows.begin("/steps");
   for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
     if (mode_name(impl).find(only) == std::string::npos) continue;
     const StepTime one = time_steps(scenario, impl, device, budget);
     print_step(one, device);
-    list.push_back(to_json(one));
+    rows.add("/steps", to_json(one));
   }
-  return {{"steps", std::move(list)}};
 }
 
 }  // namespace lockstep

@@ -45,6 +45,7 @@ struct CampaignReport {
   std::vector<FailureClass> classes;
   Distribution distribution;
   bool ended_early = false;  // Budget or a signal came before the count.
+  bool interrupted = false;  // It was a signal.
   std::string why_early;
   std::int64_t cases() const { return held + violated + broken + gave_up + skipped; }
   std::int64_t failures() const { return violated + broken + gave_up; }

@@ -59,6 +59,7 @@ bool CampaignQueue::over(double seconds) {
 
 bool CampaignQueue::end_early(const char* why) {
   book_.report().ended_early = true;
+  book_.report().interrupted = Interrupts::came();
   book_.report().why_early = why;
   return true;
 }

@@ -100,6 +100,7 @@ json::object campaign_json(const CampaignOptions& options, const CampaignReport&
                    {"gave_up", report.gave_up},   {"skipped", report.skipped},
                    {"seconds", report.seconds},   {"near_legal", report.near_legal},
                    {"resumed", report.resumed},   {"ended_early", report.ended_early}};
+  if (report.interrupted) whole["interrupted"] = true;
   whole["campaign"] =
       json::object{{"seed", std::to_string(options.seed)},
                    {"profile", options.profile},
@@ -131,7 +132,7 @@ std::string campaign_junit(const CampaignReport& report) {
   rest.numerics = "campaign";
   rest.seconds = report.seconds;
   results.push_back(rest);
-  return junit(results);
+  return junit(results, report.interrupted);
 }
 
 ExitStatus campaign_status(const CampaignReport& report) {

@@ -2,6 +2,7 @@
 // and without graphs.
 #include <cstdio>
 
+#include "harness/base/interrupt_guard.h"
 #include "harness/base/options.h"
 #include "harness/base/version.h"
 #include "harness/base/write_file.h"
@@ -9,6 +10,7 @@
 #include "harness/bench/sections.h"
 #include "harness/case/schedules.h"
 #include "harness/cli/commands.h"
+#include "harness/cli/write_reports.h"
 #include "harness/report/result_json.h"
 #include "harness/run/device_choice.h"
 #include "harness/run/refusal.h"
@@ -74,6 +76,33 @@ void require_rows(const boost::json::object& found, const std::string& section,
   }
 }
 
+void measure(const Options& options, const Request& request, const std::string& device,
+             BenchRows& rows) {
+  const std::string section = options.text("section"), only = options.text("only");
+  const double budget = options.seconds("budget");
+  const auto wanted = [&](const char* name) { return section == "all" || section == name; };
+  // Before this process opens a GPU.
+  if (section == "fsdp") bench_fsdp(request.scenario, options, device, rows);
+  rows.set("/device", to_json(open_backend(device, {})->info()));
+  if (wanted("scenarios") && !request.standard) bench_scenarios(request.scenario, budget, rows);
+  if (wanted("kernels") || wanted("step") || section == "offload") {
+    const Scenario alone = on_one_device(request.scenario);
+    if (wanted("kernels")) bench_kernels(alone, device, only, rows);
+    if (wanted("step")) bench_steps(alone, device, budget, only, rows);
+    if (section == "offload") bench_offload(alone, device, budget, only, rows);
+  }
+  if (wanted("schedules")) bench_schedules(budget, rows);
+  if (wanted("checker") && !request.standard) bench_checker(options, device, rows);
+  if (section == "door") bench_dispatch(200, rows);
+}
+
+void write_json(const Options& options, const BenchRows& rows, bool interrupted) {
+  if (!options.has("json")) return;
+  boost::json::object found = rows.found();
+  if (interrupted) found["interrupted"] = true;
+  write_file(options.text("json"), boost::json::serialize(found) + "\n");
+}
+
 }  // namespace
 
 ExitStatus bench_command(const Words& words) {
@@ -103,41 +132,33 @@ ExitStatus bench_command(const Words& words) {
   options.number("ranks", "fsdp: how many; 0: as many as there are GPUs, at least 2", 0, 0);
   options.text("json", "write the numbers to this file");
   if (!options.parse(words)) return ExitStatus::held;
+  InterruptGuard guard;
+  const InterruptGuard::AtEnd unless_there_is_more(guard, without_results(words));
+  require_report_places(options);
   const std::string section = options.text("section");
-  const auto wanted = [&](const char* name) { return section == "all" || section == name; };
   const Request request = request_of(options);
   if (request.standard && (section == "scenarios" || section == "checker")) {
     throw RequestError("--section " + section + ": " + request.scenario.name +
                        " is too large for the oracle");
   }
   const std::string device = choose_device(options.text("device"));
-  const double budget = options.seconds("budget");
-
-  boost::json::object sharded;
-  // Must precede the opening of a GPU in this process.
-  if (section == "fsdp") sharded = bench_fsdp(request.scenario, options, device);
-  boost::json::object found{{"tool", "lockstep"},
-                            {"version", version()},
-                            {"revision", revision()},
-                            {"scenario", request.scenario.name},
-                            {"device", to_json(open_backend(device, {})->info())}};
-  const auto add = [&](boost::json::object section_found) {
-    for (auto& [key, value] : section_found) found[key] = value;
-  };
-  if (wanted("scenarios") && !request.standard) add(bench_scenarios(request.scenario, budget));
-  if (wanted("kernels") || wanted("step") || section == "offload") {
-    const Scenario alone = on_one_device(request.scenario);
-    if (wanted("kernels")) add(bench_kernels(alone, device, options.text("only")));
-    if (wanted("step")) add(bench_steps(alone, device, budget, options.text("only")));
-    if (section == "offload") add(bench_offload(alone, device, budget, options.text("only")));
+  BenchRows rows({{"tool", "lockstep"},
+                  {"version", version()},
+                  {"revision", revision()},
+                  {"scenario", request.scenario.name}});
+  const InterruptGuard::AtEnd at_end(guard, [&] { write_json(options, rows, true); });
+  bool interrupted = false;
+  try {
+    measure(options, request, device, rows);
+  } catch (const Interrupted&) {
+    interrupted = true;
   }
-  add(std::move(sharded));
-  if (wanted("schedules")) add(bench_schedules(budget));
-  if (wanted("checker") && !request.standard) add(bench_checker(options, device));
-  if (section == "door") add(bench_dispatch(200));
-  if (options.has("only")) require_rows(found, section, options.text("only"));
-  if (options.has("json")) write_file(options.text("json"), boost::json::serialize(found) + "\n");
-  return ExitStatus::held;
+  guard.take_over();
+  if (!interrupted && options.has("only"))
+    require_rows(rows.found(), section, options.text("only"));
+  write_json(options, rows, interrupted);
+  if (interrupted) say_interrupted();
+  return interrupted ? ExitStatus::gave_up : ExitStatus::held;
 }
 
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 #include "harness/case/calibrate.h"
 #include "harness/case/schedules.h"
 #include "harness/cli/commands.h"
+#include "harness/cli/write_reports.h"
 #include "harness/report/result_json.h"
 #include "harness/run/device_choice.h"
 #include "harness/run/library.h"
@@ -120,6 +121,7 @@ ExitStatus doctor_command(const Words& words) {
   options.number("seed", "with --calibrate: of the dots", 1, 0);
   options.text("json", "write the findings to this file");
   if (!options.parse(words)) return ExitStatus::held;
+  require_report_places(options);
   const CudaProbe cuda = probe_cuda();
   const DeviceInfo sim = open_sim()->info();
   const std::string library = library_folder();

@@ -6,12 +6,14 @@
 #include <map>
 #include <thread>
 
+#include "harness/base/interrupt_guard.h"
 #include "harness/base/options.h"
 #include "harness/base/progress.h"
 #include "harness/base/stopwatch.h"
 #include "harness/base/work_share.h"
 #include "harness/base/write_file.h"
 #include "harness/cli/commands.h"
+#include "harness/cli/write_reports.h"
 #include "harness/mutate/named.h"
 #include "harness/mutate/pool.h"
 #include "harness/mutate/report.h"
@@ -40,7 +42,7 @@ Options mutate_options() {
               {"auto", "sim", "cuda"}, "sim")
       .number("jobs", "worker processes; 0: one for each core", 0, 0, 1024)
       .seconds("timeout", "seconds after which the watchdog kills a run", 60)
-      .seconds("budget", "seconds for all; what is left then is reported as not run")
+      .seconds("budget", "seconds for all; what is not done then is reported as not run")
       .text("json", "write the result to this file");
   return options;
 }
@@ -86,22 +88,38 @@ boost::json::object asked(const Options& options, const std::string& device) {
           {"shard", options.text("shard")}};
 }
 
+struct Evaluated {
+  const std::vector<Fault>& faults;
+  std::vector<EvaluationOutcome> outcomes;
+  double seconds = 0;
+  bool interrupted = false;  // Some are not done for that.
+};
+
+void write_json(const Options& options, const boost::json::object& asked, const Evaluated& what) {
+  if (!options.has("json")) return;
+  boost::json::object all = mutation_json(asked, what.faults, what.outcomes, what.seconds);
+  if (what.interrupted) all["interrupted"] = true;
+  write_file(options.text("json"), boost::json::serialize(all) + "\n");
+}
+
 // The table, the survivors, the file; what it means.
 ExitStatus reported(const Options& options, const boost::json::object& asked,
-                    const std::vector<Fault>& faults,
-                    const std::vector<EvaluationOutcome>& outcomes, double seconds) {
-  if (!options.has("quiet")) std::fputs(score_text(faults, outcomes).c_str(), stdout);
-  std::fputs(survivors_text(faults, outcomes).c_str(), stdout);
-  if (options.has("json")) {
-    write_file(options.text("json"),
-               boost::json::serialize(mutation_json(asked, faults, outcomes, seconds)) + "\n");
-  }
+                    const Evaluated& what) {
+  if (!options.has("quiet")) std::fputs(score_text(what.faults, what.outcomes).c_str(), stdout);
+  std::fputs(survivors_text(what.faults, what.outcomes).c_str(), stdout);
+  write_json(options, asked, what);
   bool finished = true;
-  for (const EvaluationOutcome& outcome : outcomes) {
+  for (const EvaluationOutcome& outcome : what.outcomes) {
     if (outcome.done && !outcome.killed && !outcome.equivalent) return ExitStatus::violated;
     finished = finished && outcome.done;
   }
   return finished ? ExitStatus::held : ExitStatus::gave_up;
+}
+
+std::vector<EvaluationOutcome> outcomes_of(const std::vector<MutantEvaluation>& trials) {
+  std::vector<EvaluationOutcome> outcomes;
+  for (const MutantEvaluation& trial : trials) outcomes.push_back(trial.outcome());
+  return outcomes;
 }
 
 // Shares of one campaign, each once, and none missing: else what is not there would count as
@@ -114,10 +132,11 @@ ExitStatus put_together(const Options& options) {
   std::vector<Fault> faults;
   std::vector<EvaluationOutcome> outcomes;
   double seconds = 0;  // The longest share.
+  bool interrupted = false;
   boost::json::object first;
   std::map<std::int64_t, std::string> files;  // Keyed by the number of the share.
   for (const std::string& file : options.words()) {
-    boost::json::object of_file = add_mutation_json(file, faults, outcomes, seconds);
+    boost::json::object of_file = add_mutation_json(file, faults, outcomes, seconds, interrupted);
     const WorkShare share = work_share(std::string(of_file.at("shard").as_string()));
     of_file["shard"] = share.of;
     if (files.empty()) first = of_file;
@@ -133,7 +152,15 @@ ExitStatus put_together(const Options& options) {
                          " is missing");
   }
   first["shard"] = "0/1";
-  return reported(options, first, faults, outcomes, seconds);
+  return reported(options, first, {faults, std::move(outcomes), seconds, interrupted});
+}
+
+// Prints the faults of --list.
+ExitStatus listed(const Options& options, const std::vector<Fault>& faults) {
+  print_list(faults);
+  std::vector<EvaluationOutcome> none(faults.size());  // All are `finished: false`.
+  write_json(options, asked(options, options.text("device")), {faults, std::move(none)});
+  return ExitStatus::held;
 }
 
 }  // namespace
@@ -141,43 +168,45 @@ ExitStatus put_together(const Options& options) {
 ExitStatus mutate_command(const Words& words) {
   Options options = mutate_options();
   if (!options.parse(words)) return ExitStatus::held;
+  InterruptGuard guard;
+  const InterruptGuard::AtEnd unless_there_is_more(guard, without_results(words));
+  require_report_places(options);
   if (!options.words().empty()) return put_together(options);
   const Stopwatch watch;
   const WorkShare share = work_share(options.text("shard"));
   PoolOptions pool{.jobs = static_cast<int>(options.number("jobs")),
-                   .timeout_s = options.seconds("timeout"),
-                   .budget_s = options.has("budget") ? options.seconds("budget") : 0};
+                   .timeout_s = options.seconds("timeout")};
   if (pool.jobs == 0)
     pool.jobs = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const std::vector<MutationCase> cases = mutation_cases(options.number("scenarios"));
   std::vector<Fault> faults = chosen_faults(options, cases);
   std::int64_t number = 0;
   std::erase_if(faults, [&](const Fault&) { return !share.has(number++); });
-  if (options.has("list")) {
-    print_list(faults);
-    const std::vector<EvaluationOutcome> none(faults.size());  // All are `finished: false`.
-    if (options.has("json")) {
-      write_file(options.text("json"),
-                 boost::json::serialize(
-                     mutation_json(asked(options, options.text("device")), faults, none, 0)) +
-                     "\n");
-    }
-    return ExitStatus::held;
-  }
+  if (options.has("list")) return listed(options, faults);
   const std::string device = choose_device(options.text("device"));
   for (Fault& fault : faults) fault.plant.device = device;
 
   std::vector<MutantEvaluation> trials;
   for (std::size_t i = 0; i < faults.size(); ++i)
     trials.emplace_back(static_cast<int>(i), faults[i], cases);
-  Progress progress(options.has("quiet"));
-  run_trials(trials, faults, cases, pool, [&](std::size_t done) {
-    progress.show("[" + std::to_string(done) + "/" + std::to_string(faults.size()) + "] faults");
+  const boost::json::object asked_for = asked(options, device);
+  const InterruptGuard::AtEnd at_end(guard, [&] {
+    write_json(options, asked_for, {faults, outcomes_of(trials), watch.seconds(), true});
   });
+  Progress progress(options.has("quiet"));
+  const auto told = [&](std::size_t done) {
+    progress.show("[" + std::to_string(done) + "/" + std::to_string(faults.size()) + "] faults");
+  };
+  if (options.has("budget")) pool.budget_s = options.seconds("budget") - watch.seconds();
+  run_trials(trials, faults, cases, pool, told, [&] { return guard.lock(); });
+  guard.take_over();
   progress.clear();
-  std::vector<EvaluationOutcome> outcomes;
-  for (const MutantEvaluation& trial : trials) outcomes.push_back(trial.outcome());
-  return reported(options, asked(options, device), faults, outcomes, watch.seconds());
+  Evaluated what{faults, outcomes_of(trials), watch.seconds()};
+  const auto is_done = [](const EvaluationOutcome& outcome) { return outcome.done; };
+  what.interrupted = Interrupts::came() && !std::ranges::all_of(what.outcomes, is_done);
+  const ExitStatus status = reported(options, asked_for, what);
+  if (what.interrupted) say_interrupted();
+  return status;
 }
 
 }  // namespace lockstep

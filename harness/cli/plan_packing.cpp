@@ -8,6 +8,7 @@
 #include "harness/bench/model.h"
 #include "harness/case/schedules.h"
 #include "harness/cli/commands.h"
+#include "harness/cli/write_reports.h"
 #include "harness/expect/expectations.h"
 #include "harness/packing/measure.h"
 #include "harness/report/result_json.h"
@@ -121,6 +122,7 @@ ExitStatus plan_packing_command(const Words& words) {
   options.number("buckets", "at most that many (8 is the schema's limit)", 8, 1, 8);
   options.text("json", "write histogram, costs and plans to this file");
   if (!options.parse(words)) return ExitStatus::held;
+  require_report_places(options);
   const std::string& path = options.word();
   Scenario model;
   if (is_scenario(path)) model = read_model(path);

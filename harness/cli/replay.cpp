@@ -1,6 +1,7 @@
 // `lockstep replay TOKEN|FILE`
 #include <cstdio>
 
+#include "harness/base/interrupt_guard.h"
 #include "harness/base/options.h"
 #include "harness/base/subprocess.h"
 #include "harness/base/write_file.h"
@@ -69,6 +70,9 @@ ExitStatus replay_command(const Words& words) {
   options.text("trace", "write what the simulator ran to this file, for ui.perfetto.dev")
       .flag("schedule", "print the order in which the simulator ran it");
   if (!options.parse(words)) return ExitStatus::held;
+  InterruptGuard guard;
+  const InterruptGuard::AtEnd at_end(guard, without_results(words));
+  require_report_places(options, {"trace"});
   RunOptions run;
   take_planted(options, run);
   const std::vector<Scenario> scenarios = cases_of(options.word(), options.text("data-from"));
@@ -93,6 +97,7 @@ ExitStatus replay_command(const Words& words) {
     }
   }
   if (wants_order(options)) show_order(options, scenarios.front(), run);
+  guard.take_over();
   write_reports(options, junit(results), run_to_json(results, results.front().device, seconds));
   return exit_status(results);
 }

@@ -4,8 +4,10 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "harness/base/interrupt_guard.h"
 #include "harness/base/options.h"
 #include "harness/base/progress.h"
+#include "harness/base/stopwatch.h"
 #include "harness/base/write_file.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/write_reports.h"
@@ -33,7 +35,7 @@ Options shrink_options() {
       1);
   options.device().reports().planted();
   options.text("output", "write the smallest scenario to this file; -o is short for it");
-  options.seconds("budget", "seconds that the search may take", 60);
+  options.seconds("budget", "seconds for all of it; a run that takes longer is stopped", 60);
   options.number("runs", "scenarios that the search may run", 5000, 1);
   options.number("tries",
                  "schedules (sim) or repetitions (cuda) of a candidate where the failure is a race",
@@ -88,15 +90,22 @@ void check_request(const Options& options) {
   }
 }
 
-// The first case that fails, shrunk; a RequestError if none does.
-Shrunk shrink_first(const std::vector<Scenario>& cases, const ShrinkOptions& options) {
+// The first case that fails, shrunk; a RequestError if none does, GaveUp if none was judged in
+// time.
+Shrunk shrink_first(const std::vector<Scenario>& cases, const ShrinkOptions& options,
+                    const Stopwatch& watch) {
   Shrunk shrunk;
   for (const Scenario& one : cases) {
     const std::string lacks = lacking(one, options.run.device);
     // A missing device is no failure to be shrunk.
     if (!lacks.empty()) throw NoDevice(one.name + ": " + lacks);
-    shrunk = shrink(one, options);
+    ShrinkOptions how = options;
+    how.seconds = options.seconds - watch.seconds();
+    shrunk = shrink(one, how);
     if (!shrunk.result.token.empty()) return shrunk;
+    if (shrunk.interrupted) throw Interrupted("interrupted by " + Interrupts::name());
+    if (!shrunk.begun)
+      throw GaveUp("the budget ended before " + one.name + " was judged: nothing was found");
   }
   if (shrunk.first.judge == JudgeKind::counters) {
     throw RequestError("nothing to shrink: " + shrunk.first.reason +
@@ -116,7 +125,7 @@ void say(const Shrunk& shrunk, const std::vector<std::string>& files, bool promo
         "from then on.\n"
         "It is a test of ctest from the next configure on.");
   }
-  if (!shrunk.finished)
+  if (!shrunk.finished && !shrunk.interrupted)
     std::puts("The budget ended first: it may get smaller with a larger --budget or --runs.");
 }
 
@@ -126,12 +135,15 @@ ExitStatus shrink_command(const Words& words) {
   Options options = shrink_options();
   if (!options.parse(with_long_options(words))) return ExitStatus::held;
   check_request(options);
-  require_report_places(options);
-  if (options.has("output")) require_place_for(options.text("output"));
+  const Stopwatch watch;
+  InterruptGuard guard;
+  const InterruptGuard::AtEnd unless_there_is_more(guard, without_results(words));
+  require_report_places(options, {"output"});
   ShrinkOptions how;
   take_planted(options, how.run);
   const std::vector<Scenario> cases = cases_of(options.word(), options.text("data-from"));
   const std::string folder = options.has("promote") ? regressions_folder() : "";
+  if (!folder.empty()) require_place_for((fs::path(folder) / "promoted.yaml").string());
   how.run.device = choose_device(options.text("device"));
   how.seconds = options.seconds("budget");
   how.runs = options.number("runs");
@@ -141,7 +153,8 @@ ExitStatus shrink_command(const Words& words) {
   Progress progress(options.has("quiet"));
   how.progress = [&](const std::string& line) { progress.show(line); };
 
-  const Shrunk shrunk = shrink_first(cases, how);
+  const Shrunk shrunk = shrink_first(cases, how, watch);
+  guard.take_over();
   progress.clear();
   std::vector<std::string> files;
   if (options.has("output")) files.push_back(options.text("output"));
@@ -150,8 +163,10 @@ ExitStatus shrink_command(const Words& words) {
   for (const std::string& file : files) write_file(file, text_for(file, shrunk));
   say(shrunk, files, !folder.empty());
   const std::vector<CaseResult> results{shrunk.result};
-  write_reports(options, junit(results),
-                run_to_json(results, shrunk.result.device, shrunk.seconds));
+  boost::json::object run = run_to_json(results, shrunk.result.device, shrunk.seconds);
+  if (shrunk.interrupted) run["interrupted"] = true;
+  write_reports(options, junit(results, shrunk.interrupted), run);
+  if (shrunk.interrupted) say_interrupted();
   return shrunk.finished ? ExitStatus::held : ExitStatus::gave_up;
 }
 

@@ -1,14 +1,19 @@
 // `lockstep train FILE`: the engine alone, or with --oracle the oracle alone.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 #include <optional>
+#include <utility>
 
+#include "engine/checkpoint/whole_file.h"
 #include "engine/train/trainer.h"
+#include "harness/base/interrupt_guard.h"
 #include "harness/base/options.h"
 #include "harness/base/progress.h"
 #include "harness/base/stopwatch.h"
@@ -18,6 +23,7 @@
 #include "harness/report/report.h"
 #include "harness/report/result_json.h"
 #include "harness/run/device_choice.h"
+#include "harness/run/failure.h"
 #include "harness/run/launch.h"
 #include "harness/run/refusal.h"
 #include "oracle/oracle.h"
@@ -91,14 +97,23 @@ bool digest_is_due(const Options& options, std::int64_t done, std::int64_t steps
   return every > 0 && done % every == 0 && done < steps;
 }
 
+// The grace of a rank that is a process of this one: it ends within a step, and its parent waits.
+constexpr double kRankGraceSeconds = 0.5;
+
 // Prints steps as they come: losses and tokens a second to stderr, digests to stdout. Keeps them
 // for the reports.
 class Log {
  public:
-  Log(const Options& options, std::int64_t steps)
-      : options_(options), progress_(options.has("quiet")), steps_(steps) {}
+  Log(const Options& options, const Scenario& scenario, DeviceInfo device, InterruptGuard& guard)
+      : options_(options),
+        scenario_(scenario),
+        device_(std::move(device)),
+        guard_(guard),
+        progress_(options.has("quiet")),
+        steps_(last_step(options, scenario)) {}
 
   void step(std::int64_t done, float loss, std::int64_t tokens) {
+    const auto held = guard_.lock();
     tokens_ += tokens;
     last_ = loss;
     list_.push_back(boost::json::object{{"step", done}, {"loss", loss}, {"tokens", tokens}});
@@ -116,7 +131,10 @@ class Log {
   }
   void digest(std::int64_t done, const std::string& digest) {
     progress_.clear();
-    digest_ = digest;
+    {
+      const auto held = guard_.lock();
+      digest_ = digest;
+    }
     std::printf("step %lld  loss %.9g  weights %s\n", static_cast<long long>(done),
                 static_cast<double>(last_), digest.c_str());
     std::fflush(stdout);
@@ -128,20 +146,33 @@ class Log {
     std::fprintf(stderr, "%lld tokens in %.1f s\n", static_cast<long long>(tokens_),
                  watch_.seconds());
   }
-  // Nothing is judged: a run that came to its end holds.
-  void report(const Scenario& scenario, const DeviceInfo& device, const Counters& counters) const {
+  // Nothing is judged: a run that came to its end holds. `counters` are of the first rank.
+  void report(const Counters& counters, bool interrupted) const {
     CaseResult result;
-    result.name = scenario.name;
-    result.numerics = to_text(scenario.numerics.front());
+    result.name = scenario_.name;
+    result.numerics = to_text(scenario_.numerics.front());
     result.counters = counters;
     result.seconds = watch_.seconds();
-    boost::json::object run = run_to_json({result}, device, result.seconds);
-    run["training"] = boost::json::object{{"steps", list_}, {"weights", digest_}};
-    write_reports(options_, junit({result}), run);
+    boost::json::object run = run_to_json({result}, device_, result.seconds);
+    if (interrupted) run["interrupted"] = true;
+    run["training"] = history();
+    write_reports(options_, junit({result}, interrupted), run);
+  }
+  // A run that failed keeps its steps up to there.
+  void report(const Failure& failure) const {
+    boost::json::object run = run_to_json({}, device_, watch_.seconds());
+    run["error"] = to_json(failure);
+    run["training"] = history();
+    write_reports(options_, junit({to_result(failure)}), run);
   }
 
  private:
+  boost::json::object history() const { return {{"steps", list_}, {"weights", digest_}}; }
+
   const Options& options_;
+  const Scenario& scenario_;
+  const DeviceInfo device_;
+  InterruptGuard& guard_;
   boost::json::array list_;
   std::string digest_;
   Progress progress_;
@@ -150,17 +181,16 @@ class Log {
   Stopwatch watch_;
 };
 
-void train_by_oracle(const Options& options, const Scenario& scenario, const DataSource& data,
+// False where a signal came before the last step.
+bool train_by_oracle(const Options& options, const Scenario& scenario, const DataSource& data,
                      Log& log) {
-  if (options.has("checkpoint") || options.has("resume")) {
-    throw RequestError("--oracle keeps no checkpoints");
-  }
   oracle::Oracle oracle(scenario, {.numerics = scenario.numerics.front(),
                                    .keep_activations = false,
                                    .keep_gradients = false,
                                    .mutation = ""});
   const std::int64_t every = scenario.training.eval_every, steps = last_step(options, scenario);
   for (std::int64_t done = 1; done <= steps; ++done) {
+    if (Interrupts::came()) return false;
     const StepData documents = data.training(done - 1);
     log.step(done, oracle.step(done - 1, documents).loss, tokens_of(documents));
     if (digest_is_due(options, done, steps)) log.digest(done, oracle.weight_digest());
@@ -168,7 +198,33 @@ void train_by_oracle(const Options& options, const Scenario& scenario, const Dat
       log.evaluation(done, oracle.evaluate(done - 1, data.evaluation(done - 1)).loss);
   }
   log.digest(steps, oracle.weight_digest());
+  return true;
 }
+
+// After which step the ranks of a process end because of a signal: all after the same one, since
+// each waits for the others within a step. Ranks of several processes go on until their guard ends
+// them.
+class LastStep {
+ public:
+  explicit LastStep(bool several_processes) : several_processes_(several_processes) {}
+  // A rank asks before each step.
+  bool is_done(std::int64_t done) {
+    if (several_processes_) return false;
+    const std::lock_guard lock(mutex_);
+    if (!last_ && Interrupts::came()) last_ = std::max(begun_, done);
+    if (last_ && done >= *last_) return early_ = true;
+    begun_ = std::max(begun_, done + 1);
+    return false;
+  }
+  bool is_early() const { return early_; }
+
+ private:
+  const bool several_processes_;
+  std::mutex mutex_;
+  std::int64_t begun_ = 0;  // The last step that any rank has begun.
+  std::optional<std::int64_t> last_;
+  bool early_ = false;
+};
 
 void save_within_the_step(const Options& options, Trainer& trainer, std::int64_t microbatches) {
   const std::int64_t every = options.number("checkpoint-within");
@@ -180,7 +236,8 @@ void save_within_the_step(const Options& options, Trainer& trainer, std::int64_t
 }
 
 // A rank trains; the first one speaks.
-void train_rank(const Options& options, const Scenario& scenario, Trainer& trainer, Log* log) {
+void train_rank(const Options& options, const Scenario& scenario, Trainer& trainer, Log* log,
+                LastStep& last) {
   const std::int64_t steps = last_step(options, scenario);
   const std::string checkpoint = options.text("checkpoint");
   const std::int64_t every = options.number("checkpoint-every");
@@ -193,7 +250,7 @@ void train_rank(const Options& options, const Scenario& scenario, Trainer& train
     const std::string digest = trainer.weight_digest();  // Every rank has a part in it.
     if (log != nullptr) log->digest(trainer.steps_done(), digest);
   };
-  while (trainer.steps_done() < steps) {
+  while (trainer.steps_done() < steps && !last.is_done(trainer.steps_done())) {
     save_within_the_step(options, trainer, scenario.training.microbatches_at(trainer.steps_done()));
     const StepResult result = trainer.step();
     const std::int64_t done = trainer.steps_done();
@@ -223,30 +280,65 @@ void require_place_for_checkpoint(const std::string& checkpoint) {
   }
 }
 
-ExitStatus train_by_engine(const Options& options, const Scenario& scenario,
-                           const DataSource& data) {
-  for (const char* option : {"checkpoint-every", "checkpoint-within"}) {
-    if (options.number(option) == 0 || options.has("checkpoint")) continue;
-    throw RequestError(std::string("--") + option + " needs --checkpoint");
-  }
-  if (options.has("checkpoint")) require_place_for_checkpoint(options.text("checkpoint"));
-  const std::string kind = choose_device(options.text("device"));
-  return launch(scenario, launch_options(options, kind), [&](const LocalRanks& ranks) {
-    Log log(options, last_step(options, scenario));
-    Counters counters;  // Counters of the first rank.
-    Device device(
-        open_backend(kind, sim_options(scenario, scenario.checker.schedule.seed), ranks.gpu));
+ExitStatus reported(Log& log, const DataSource& data, const Counters& counters, bool interrupted,
+                    InterruptGuard& guard) {
+  guard.take_over();
+  log.end(data.unigram_entropy());
+  log.report(counters, interrupted);
+  if (!interrupted) return ExitStatus::held;
+  say_interrupted();
+  return ExitStatus::gave_up;
+}
+
+// The ranks of this process.
+ExitStatus train_here(const Options& options, const Scenario& scenario, const DataSource& data,
+                      const std::string& kind, const LocalRanks& ranks, InterruptGuard& guard) {
+  Counters counters;  // Counters of the first rank.
+  Device device(
+      open_backend(kind, sim_options(scenario, scenario.checker.schedule.seed), ranks.gpu));
+  Log log(options, scenario, device.info(), guard);
+  LastStep last(ranks.apart());
+  const InterruptGuard::AtEnd at_end(guard, [&] {
+    if (ranks.first() == 0) log.report({}, true);
+    if (options.has("checkpoint")) remove_temporaries_of(options.text("checkpoint"), true);
+  });
+  try {
     ranks.run(device, [&](Communicator& communicator) {
       Trainer trainer(
           device, scenario, data,
           {.dry_run_ledger = false, .listener = nullptr, .communicator = &communicator});
-      train_rank(options, scenario, trainer, communicator.rank() == 0 ? &log : nullptr);
+      train_rank(options, scenario, trainer, communicator.rank() == 0 ? &log : nullptr, last);
       if (communicator.rank() == 0) counters = trainer.counters();
     });
-    if (ranks.first() != 0) return ExitStatus::held;
-    log.end(data.unigram_entropy());
-    log.report(scenario, device.info(), counters);
-    return ExitStatus::held;
+  } catch (...) {
+    const Failure failure = failure_at_hand();
+    guard.take_over();
+    try {
+      if (ranks.first() == 0) log.report(failure);
+    } catch (const std::exception&) {  // The failure itself is told.
+    }
+    throw;
+  }
+  if (ranks.first() != 0) return ExitStatus::held;
+  return reported(log, data, counters, last.is_early(), guard);
+}
+
+ExitStatus train_by_engine(const Options& options, const Scenario& scenario, const DataSource& data,
+                           InterruptGuard& guard) {
+  for (const char* option : {"checkpoint-every", "checkpoint-within"}) {
+    if (options.number(option) == 0 || options.has("checkpoint")) continue;
+    throw RequestError(std::string("--") + option + " needs --checkpoint");
+  }
+  if (options.has("checkpoint")) {
+    require_place_for_checkpoint(options.text("checkpoint"));
+    remove_temporaries_of(options.text("checkpoint"), false);
+  }
+  const std::string kind = choose_device(options.text("device"));
+  return launch(scenario, launch_options(options, kind), [&](const LocalRanks& ranks) {
+    std::optional<InterruptGuard> of_rank;
+    if (!guard.is_of_this_process())
+      of_rank.emplace(kRankGraceSeconds, InterruptGuard::Voice::silent);
+    return train_here(options, scenario, data, kind, ranks, of_rank ? *of_rank : guard);
   });
 }
 
@@ -255,17 +347,20 @@ ExitStatus train_by_engine(const Options& options, const Scenario& scenario,
 ExitStatus train_command(const Words& words) {
   Options options = train_options();
   if (!options.parse(words)) return ExitStatus::held;
+  InterruptGuard guard;
+  const InterruptGuard::AtEnd unless_there_is_more(guard, without_results(words));
   require_report_places(options);
+  if (options.has("oracle") && (options.has("checkpoint") || options.has("resume")))
+    throw RequestError("--oracle keeps no checkpoints");
   const Scenario scenario = scenario_of(options);
   const auto data = open_data(scenario);
-  if (!options.has("oracle")) return train_by_engine(options, scenario, *data);
-  Log log(options, last_step(options, scenario));
-  train_by_oracle(options, scenario, *data, log);
-  log.end(data->unigram_entropy());
+  if (!options.has("oracle")) return train_by_engine(options, scenario, *data, guard);
   DeviceInfo device;
   device.kind = "oracle";
-  log.report(scenario, device, {});
-  return ExitStatus::held;
+  Log log(options, scenario, device, guard);
+  const InterruptGuard::AtEnd at_end(guard, [&] { log.report({}, true); });
+  const bool whole = train_by_oracle(options, scenario, *data, log);
+  return reported(log, *data, {}, !whole, guard);
 }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 
+#include "harness/base/interrupt_guard.h"
 #include "harness/base/options.h"
 #include "harness/base/progress.h"
 #include "harness/base/stopwatch.h"
@@ -133,6 +134,42 @@ void require_something_to_run(const std::vector<PlannedCase>& cases) {
   throw NoDevice(cases.front().decided->name + ": " + cases.front().decided->reason);
 }
 
+// What was verified so far, and its reports.
+struct Verified {
+  const Options& options;
+  const RunOptions& run;
+  const Stopwatch& watch;
+  std::vector<CaseResult> results = {};
+  DeviceInfo device = {};
+
+  void write_reports(bool interrupted) const {
+    boost::json::object whole = run_to_json(results, device, watch.seconds());
+    if (interrupted) whole["interrupted"] = true;
+    lockstep::write_reports(options, junit(results, interrupted), whole);
+  }
+};
+
+// False where a signal came before the last one.
+bool run_all(const std::vector<PlannedCase>& cases, const WorkerOptions& worker,
+             InterruptGuard& guard, Verified& done) try {
+  Progress progress(done.options.has("quiet"));
+  for (const PlannedCase& one : cases) {
+    if (Interrupts::came()) return false;
+    CaseResult result =
+        one.decided
+            ? *one.decided
+            : judged_by_expectation(one.scenario, run_in_worker(one.scenario, done.run, worker));
+    result.file = one.file;
+    const auto held = guard.lock();
+    if (!result.device.name.empty()) done.device = result.device;
+    done.results.push_back(std::move(result));
+    show_counts(progress, done.results.size(), cases.size(), done.results.back());
+  }
+  return true;
+} catch (const Interrupted&) {
+  return false;
+}
+
 void print(const std::vector<CaseResult>& results, bool quiet) {
   for (const CaseResult& one : results) {
     if (fails(one)) std::fputs((failure_block(one) + "\n").c_str(), stdout);
@@ -140,11 +177,32 @@ void print(const std::vector<CaseResult>& results, bool quiet) {
   if (!quiet) std::fputs(table(results).c_str(), stdout);
 }
 
+ExitStatus reported(Verified& done, bool interrupted) {
+  std::vector<CaseResult>& results = done.results;
+  // The cases that were not run might have met it.
+  if (!interrupted) require_that_the_fault_was_met(done.run, results);
+  if (done.run.edges) print_edges(results);
+  if (done.options.number("schedules") > 0) print_schedules(results);
+  print(results, done.options.has("quiet"));
+  done.write_reports(interrupted);
+  if (interrupted) {
+    say_interrupted();
+    return interrupted_status(exit_status(results));
+  }
+  if (count_of(results, Verdict::skipped) == static_cast<std::int64_t>(results.size())) {
+    throw WorldError("every scenario was skipped: nothing was verified");
+  }
+  return exit_status(results);
+}
+
 }  // namespace
 
 ExitStatus verify_command(const Words& words) {
   Options options = verify_options();
   if (!options.parse(words)) return ExitStatus::held;
+  InterruptGuard guard;
+  const InterruptGuard::AtEnd unless_there_is_more(guard, without_results(words));
+  require_report_places(options);
   const Stopwatch watch;
   RunOptions run;
   take_planted(options, run);
@@ -164,30 +222,13 @@ ExitStatus verify_command(const Words& words) {
   }
   const WorkerOptions worker{.fork = !options.has("no-fork"),
                              .timeout_s = options.seconds("timeout")};
-
-  Progress progress(options.has("quiet"));
-  std::vector<CaseResult> results;
-  DeviceInfo device;
-  device.kind = run.device;
-  for (const PlannedCase& one : cases) {
-    results.push_back(one.decided ? *one.decided
-                                  : judged_by_expectation(
-                                        one.scenario, run_in_worker(one.scenario, run, worker)));
-    results.back().file = one.file;
-    if (!results.back().device.name.empty()) device = results.back().device;
-    show_counts(progress, results.size(), cases.size(), results.back());
-  }
-  require_that_the_fault_was_met(run, results);
-  if (!run.costs) update_costs(cases, results);
-  progress.clear();
-  if (run.edges) print_edges(results);
-  if (options.number("schedules") > 0) print_schedules(results);
-  print(results, options.has("quiet"));
-  write_reports(options, junit(results), run_to_json(results, device, watch.seconds()));
-  if (count_of(results, Verdict::skipped) == static_cast<std::int64_t>(results.size())) {
-    throw WorldError("every scenario was skipped: nothing was verified");
-  }
-  return exit_status(results);
+  Verified done{.options = options, .run = run, .watch = watch};
+  done.device.kind = run.device;
+  const InterruptGuard::AtEnd at_end(guard, [&] { done.write_reports(true); });
+  const bool interrupted = !run_all(cases, worker, guard, done);
+  guard.take_over();
+  if (!interrupted && !run.costs) update_costs(cases, done.results);
+  return reported(done, interrupted);
 }
 
 }  // namespace lockstep

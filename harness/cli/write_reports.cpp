@@ -4,13 +4,17 @@
 
 #include "harness/base/write_file.h"
 #include "harness/report/html_report.h"
+#include "harness/run/failure.h"
 #include "harness/run/rendezvous_address.h"
 
 namespace lockstep {
 
-void require_report_places(const Options& options) {
+void require_report_places(const Options& options, std::initializer_list<const char*> others) {
   if (!writes_reports_here()) return;
   for (const char* name : {"json", "junit", "html"}) {
+    if (options.knows(name) && options.has(name)) require_place_for(options.text(name));
+  }
+  for (const char* name : others) {
     if (options.has(name)) require_place_for(options.text(name));
   }
 }
@@ -30,6 +34,14 @@ void write_reports(const Options& options, const std::string& junit_text,
   write("junit", [&] { return junit_text; });
   write("html", [&] { return html_report(run); });
   if (failure) std::rethrow_exception(failure);
+}
+
+std::function<void()> without_results(const std::vector<std::string>& words) {
+  return [files = FailureFiles(words)] { files.write(interrupted_failure()); };
+}
+
+ExitStatus interrupted_status(ExitStatus status) {
+  return status == ExitStatus::held ? ExitStatus::gave_up : status;
 }
 
 }  // namespace lockstep

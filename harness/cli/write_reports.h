@@ -2,18 +2,29 @@
 #pragma once
 
 #include <boost/json.hpp>
+#include <functional>
+#include <initializer_list>
 #include <string>
+#include <vector>
 
+#include "harness/base/errors.h"
 #include "harness/base/options.h"
 
 namespace lockstep {
 
-// Called before the work. Throws WorldError unless each requested report can be written.
-void require_report_places(const Options& options);
+// Called before the work. Throws WorldError unless each requested report, and each file that one of
+// the options `others` names, can be written.
+void require_report_places(const Options& options, std::initializer_list<const char*> others = {});
 // `junit_text` is the result of junit(). `run` is run_to_json() of the results with additions of
 // the command (a campaign adds its `distribution`). If one report cannot be written the others
 // still are, so that none is left of an earlier run; then its error is thrown.
 void write_reports(const Options& options, const std::string& junit_text,
                    const boost::json::object& run);
+
+// For InterruptGuard::AtEnd, until there are results: --json and --junit of these words get the
+// failure.
+std::function<void()> without_results(const std::vector<std::string>& words);
+// `status` is what was found until the signal came: a failure stands, else it is gave_up.
+ExitStatus interrupted_status(ExitStatus status);
 
 }  // namespace lockstep

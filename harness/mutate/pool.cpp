@@ -6,6 +6,7 @@
 #include <memory>
 #include <sstream>
 
+#include "harness/base/interrupts.h"
 #include "harness/base/stopwatch.h"
 #include "harness/base/subprocess.h"
 #include "harness/mutate/equivalent_mutant.h"
@@ -25,8 +26,14 @@ class Pool {
  public:
   Pool(std::vector<MutantEvaluation>& trials, const std::vector<Fault>& faults,
        const std::vector<MutationCase>& cases, const PoolOptions& options,
-       const std::function<void(std::size_t)>& told)
-      : trials_(trials), faults_(faults), cases_(cases), options_(options), told_(told) {}
+       const std::function<void(std::size_t)>& told,
+       const std::function<std::unique_lock<std::mutex>()>& lock)
+      : trials_(trials),
+        faults_(faults),
+        cases_(cases),
+        options_(options),
+        told_(told),
+        lock_(lock) {}
 
   void run() {
     std::vector<Slot> slots(options_.jobs);
@@ -36,7 +43,7 @@ class Pool {
         if (slot.trial < 0) give(slot);
         busy = busy || slot.trial >= 0;
       }
-      if (!busy) return;
+      if (!busy || over()) return;  // Whoever runs still is killed.
       listen(slots);
       for (Slot& slot : slots) {
         if (slot.trial >= 0) look_at(slot);
@@ -53,7 +60,9 @@ class Pool {
     bool open = true;
   };
 
-  bool over() const { return options_.budget_s > 0 && watch_.seconds() > options_.budget_s; }
+  bool over() const {
+    return Interrupts::came() || (options_.budget_s != 0 && watch_.seconds() > options_.budget_s);
+  }
 
   void give(Slot& slot) {
     if (over() || next_ == trials_.size()) return;
@@ -111,7 +120,10 @@ class Pool {
 
   void take(Slot& slot, const CaseResult& result) {
     MutantEvaluation& trial = at(trials_, slot.trial);
-    trial.take(result);
+    {
+      const auto held = lock_();
+      trial.take(result);
+    }
     if (!trial.outcome().done && !over()) return ask(slot);
     slot.trial = -1;
     told_(++done_);
@@ -146,6 +158,7 @@ class Pool {
   const std::vector<MutationCase>& cases_;
   const PoolOptions& options_;
   const std::function<void(std::size_t)>& told_;
+  const std::function<std::unique_lock<std::mutex>()>& lock_;
   Stopwatch watch_;
   std::size_t next_ = 0, done_ = 0;
 };
@@ -154,8 +167,9 @@ class Pool {
 
 void run_trials(std::vector<MutantEvaluation>& trials, const std::vector<Fault>& faults,
                 const std::vector<MutationCase>& cases, const PoolOptions& options,
-                const std::function<void(std::size_t)>& told) {
-  Pool(trials, faults, cases, options, told).run();
+                const std::function<void(std::size_t)>& told,
+                const std::function<std::unique_lock<std::mutex>()>& lock) {
+  Pool(trials, faults, cases, options, told, lock).run();
 }
 
 }  // namespace lockstep

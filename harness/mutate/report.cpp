@@ -208,7 +208,8 @@ void read_result(const boost::json::object& from, Fault& fault, EvaluationOutcom
 }  // namespace
 
 boost::json::object add_mutation_json(const std::string& file, std::vector<Fault>& faults,
-                                      std::vector<EvaluationOutcome>& outcomes, double& seconds) {
+                                      std::vector<EvaluationOutcome>& outcomes, double& seconds,
+                                      bool& interrupted) {
   std::ifstream stream(file, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(stream)),
                          std::istreambuf_iterator<char>());
@@ -223,6 +224,7 @@ boost::json::object add_mutation_json(const std::string& file, std::vector<Fault
       faults.back().plant.device = report.at("device").at("kind").as_string();
     }
     seconds = std::max(seconds, report.at("summary").at("seconds").to_number<double>());
+    interrupted = interrupted || report.as_object().contains("interrupted");
     static_cast<void>(report.at("asked").at("shard").as_string());
     return report.at("asked").as_object();
   } catch (const RequestError&) {

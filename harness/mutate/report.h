@@ -37,8 +37,9 @@ std::string survivors_text(const std::vector<Fault>& faults,
 boost::json::object mutation_json(const boost::json::object& asked,
                                   const std::vector<Fault>& faults,
                                   const std::vector<EvaluationOutcome>& outcomes, double seconds);
-// Returns what was asked.
+// Returns what was asked. `interrupted` becomes true where the report says that a signal came.
 boost::json::object add_mutation_json(const std::string& file, std::vector<Fault>& faults,
-                                      std::vector<EvaluationOutcome>& outcomes, double& seconds);
+                                      std::vector<EvaluationOutcome>& outcomes, double& seconds,
+                                      bool& interrupted);
 
 }  // namespace lockstep

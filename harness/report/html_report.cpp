@@ -57,7 +57,10 @@ std::string summary(const json::object& run, bool all_held) {
     const std::string version = text_in(device, key);
     if (!version.empty()) out += ", " + std::string(key) + " " + html(version);
   }
-  out += "</p>\n<ul class=\"counts\">\n";
+  out += "</p>\n";
+  if (run.contains("interrupted"))
+    out += "<p class=\"interrupted\">Interrupted: what was done until then.</p>\n";
+  out += "<ul class=\"counts\">\n";
   for (const auto& [name, value] : counts) {
     if (name == "seconds" || (value.is_bool() && !value.get_bool())) continue;
     const bool none = value.is_int64() && value.get_int64() == 0;

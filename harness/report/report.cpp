@@ -159,7 +159,7 @@ std::string failure_block(const CaseResult& result) {
   return out.str();
 }
 
-std::string junit(const std::vector<CaseResult>& results) {
+std::string junit(const std::vector<CaseResult>& results, bool interrupted) {
   double seconds = 0;
   for (const CaseResult& one : results) seconds += one.seconds;
   std::ostringstream out;
@@ -172,6 +172,7 @@ std::string junit(const std::vector<CaseResult>& results) {
   for (const auto& [name, value] : run_properties(results)) {
     out << "    <property name=\"" << name << "\" value=\"" << xml(value) << "\"/>\n";
   }
+  if (interrupted) out << "    <property name=\"interrupted\" value=\"true\"/>\n";
   out << "  </properties>\n";
   for (const CaseResult& one : results) {
     out << "  <testcase classname=\"lockstep." << xml(one.numerics) << "\" name=\"" << xml(one.name)

@@ -18,7 +18,8 @@ std::vector<std::pair<std::string, std::string>> difference_rows(const FirstDiff
 std::string table(const std::vector<CaseResult>& results);
 // "FAIL name (numerics): ...", the first difference, and the line that replays it.
 std::string failure_block(const CaseResult& result);
-std::string junit(const std::vector<CaseResult>& results);
+// `interrupted`: a signal came before the last result; a property says so.
+std::string junit(const std::vector<CaseResult>& results, bool interrupted = false);
 
 ExitStatus exit_status(const std::vector<CaseResult>& results);
 

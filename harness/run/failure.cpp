@@ -8,6 +8,7 @@
 
 #include "engine/comm/communicator.h"
 #include "engine/rendezvous/tcp_store.h"
+#include "harness/base/interrupts.h"
 #include "harness/base/write_file.h"
 #include "harness/report/report.h"
 #include "harness/report/result_json.h"
@@ -15,11 +16,20 @@
 #include "scenarios/io/reader.h"
 
 namespace lockstep {
+
+Failure interrupted_failure() {
+  return {ExitStatus::gave_up, "interrupted by " + Interrupts::name(), true};
+}
+
 Failure failure_at_hand() {
   try {
     throw;
   } catch (const RequestError& error) {
     return {ExitStatus::bad_request, error.what()};
+  } catch (const Interrupted& error) {
+    return {ExitStatus::gave_up, error.what(), true};
+  } catch (const GaveUp& error) {
+    return {ExitStatus::gave_up, error.what()};
   } catch (const TokenError& error) {
     return {ExitStatus::bad_request, error.what()};
   } catch (const JoinRefused& error) {
@@ -43,6 +53,20 @@ ExitStatus report_failure(const std::string& who) {
   return failure.status;
 }
 
+boost::json::object to_json(const Failure& failure) {
+  return {{"status", static_cast<int>(failure.status)}, {"text", failure.what}};
+}
+
+CaseResult to_result(const Failure& failure) {
+  CaseResult one;
+  one.name = "lockstep";
+  one.numerics = "-";
+  one.verdict = Verdict::broken;
+  one.judge = judge_from_text("status " + std::to_string(static_cast<int>(failure.status)));
+  one.reason = failure.what;
+  return one;
+}
+
 FailureFiles::FailureFiles(const std::vector<std::string>& words)
     : json_(named(words, "--json")), junit_(named(words, "--junit")) {}
 
@@ -63,24 +87,18 @@ FailureFiles::Identity FailureFiles::identity(const std::string& path) {
   return {now.st_ino, now.st_mtim.tv_sec * 1'000'000'000 + now.st_mtim.tv_nsec};
 }
 
-void FailureFiles::write(const Failure& failure) const try {
+void FailureFiles::write(const Failure& failure) const {
   if (!writes_reports_here()) return;
   boost::json::object run = run_to_json({}, {}, 0);
-  run["error"] =
-      boost::json::object{{"status", static_cast<int>(failure.status)}, {"text", failure.what}};
+  if (failure.interrupted) run["interrupted"] = true;
+  run["error"] = to_json(failure);
   write(json_, boost::json::serialize(run) + "\n");
-  CaseResult one;
-  one.name = "lockstep";
-  one.numerics = "-";
-  one.verdict = Verdict::broken;
-  one.judge = judge_from_text("status " + std::to_string(static_cast<int>(failure.status)));
-  one.reason = failure.what;
-  write(junit_, junit({one}));
-} catch (const std::exception&) {  // The failure itself has been told.
+  write(junit_, junit({to_result(failure)}, failure.interrupted));
 }
 
-void FailureFiles::write(const File& file, const std::string& text) {
+void FailureFiles::write(const File& file, const std::string& text) try {
   if (!file.path.empty() && identity(file.path) == file.before) write_file(file.path, text);
+} catch (const std::exception&) {  // The failure itself has been told.
 }
 
 }  // namespace lockstep

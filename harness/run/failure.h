@@ -2,19 +2,25 @@
 // and `--junit`.
 #pragma once
 
+#include <boost/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "harness/base/errors.h"
+#include "harness/case/verdict.h"
 
 namespace lockstep {
 
 struct Failure {
   ExitStatus status;
   std::string what;
+  bool interrupted = false;  // A signal ended it.
 };
-Failure failure_at_hand();  // For the exception that is being handled.
+Failure failure_at_hand();      // For the exception that is being handled.
+Failure interrupted_failure();  // Where a signal leaves time for no exception.
+boost::json::object to_json(const Failure& failure);
+CaseResult to_result(const Failure& failure);  // For JUnit.
 
 // Prints it and gives its status; `who` stands before its words ("lockstep: ", "lockstep: rank 2:
 // ").

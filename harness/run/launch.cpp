@@ -19,6 +19,8 @@
 
 #include "engine/rendezvous/shared_memory_store.h"
 #include "engine/rendezvous/tcp_store.h"
+#include "harness/base/interrupts.h"
+#include "harness/base/removed_at_exit.h"
 #include "harness/base/version.h"
 #include "harness/run/device_choice.h"
 #include "harness/run/failure.h"
@@ -96,32 +98,45 @@ class RankProcesses {
     std::optional<Clock::time_point> end;
     while (left() > 0) {
       if (!take(WNOHANG, ended)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      if (!end && status_ != ExitStatus::held) {
-        end = Clock::now() +
-              std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(grace_s));
+      if (!interrupted_ && Interrupts::came()) {
+        interrupted_ = true;
+        signal_those_left(Interrupts::first());
+        end = after(kInterruptedSeconds);
       }
+      if (!end && status_ != ExitStatus::held) end = after(grace_s);
       if (end && Clock::now() > *end) {
-        std::fputs("lockstep: some ranks did not notice that another failed\n", stderr);
+        if (!interrupted_)
+          std::fputs("lockstep: some ranks did not notice that another failed\n", stderr);
         stops_them_ = true;
         kill_those_left();
         end = Clock::time_point::max();
       }
     }
+    if (interrupted_) throw Interrupted("interrupted by " + Interrupts::name());
     return status_;
   }
 
  private:
+  // Less than an InterruptGuard of this process leaves, more than one of a rank takes.
+  static constexpr double kInterruptedSeconds = 4;
+
+  static Clock::time_point after(double seconds) {
+    return Clock::now() +
+           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  }
   [[noreturn]] static void be_the_rank(pid_t parent, int rank,
                                        const std::function<ExitStatus(int)>& body) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);
+    Interrupts::leave_to_child();
     const ExitStatus status = body(rank);
     std::fflush(nullptr);
     ::_exit(static_cast<int>(status));  // No destructors of the parent's statics.
   }
-  void kill_those_left() const {
+  void kill_those_left() const { signal_those_left(SIGKILL); }
+  void signal_those_left(int signal) const {
     for (const pid_t pid : pids_) {
-      if (pid > 0) ::kill(pid, SIGKILL);
+      if (pid > 0) ::kill(pid, signal);
     }
   }
   std::ptrdiff_t left() const {
@@ -140,7 +155,7 @@ class RankProcesses {
                                       .status = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
                                       .stopped = stops_them_ && WIFSIGNALED(status)});
       }
-      if (WIFSIGNALED(status)) {
+      if (WIFSIGNALED(status) && !interrupted_) {
         std::fprintf(stderr, "lockstep: rank %zu was killed by SIG%s\n", rank,
                      ::sigabbrev_np(WTERMSIG(status)));
       }
@@ -156,6 +171,7 @@ class RankProcesses {
   }
   std::vector<pid_t> pids_;
   bool stops_them_ = false;  // The ones left.
+  bool interrupted_ = false;
   ExitStatus status_ = ExitStatus::held;
 };
 
@@ -204,15 +220,17 @@ ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOp
     return std::make_unique<TcpStore>(*place.address, me.job, rank, count, options.deadline_s);
   };
   const bool creates = !place.address && me.rank == 0;
-  if (creates) SharedMemoryStore::create(place.path, count);
-  const ExitStatus status = run_process({.number = me.rank,
-                                         .of = me.size,
-                                         .local = me.local_rank,
-                                         .meeting = meeting,
-                                         .same = same_in_all(scenario)},
-                                        scenario, one_each, body);
-  if (creates) ::unlink(place.path.c_str());
-  return status;
+  std::optional<RemovedAtExit> meeting_place;
+  if (creates) {
+    SharedMemoryStore::create(place.path, count);
+    meeting_place.emplace(place.path);
+  }
+  return run_process({.number = me.rank,
+                      .of = me.size,
+                      .local = me.local_rank,
+                      .meeting = meeting,
+                      .same = same_in_all(scenario)},
+                     scenario, one_each, body);
 }
 
 }  // namespace

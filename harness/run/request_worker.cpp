@@ -4,7 +4,6 @@
 #include <execinfo.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -79,10 +78,11 @@ void answer_requests(const WorkerSetup& setup) {
 }
 
 [[noreturn]] void be_the_worker(const WorkerSetup& setup) {
-  // Terminals and runners send these to all of us; the campaign decides, and a case that they cut
-  // off would count as a crash.
+  // Runners send these to all of us; the campaign decides, and a case that they cut off would count
+  // as a crash.
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
+  std::signal(SIGHUP, SIG_IGN);
   std::array<void*, 4> frames;
   // Loads its library now, not in a signal handler.
   ::backtrace(frames.data(), static_cast<int>(frames.size()));
@@ -138,11 +138,11 @@ CampaignWorker::CampaignWorker(const WorkerSetup& setup) {
   child_ = ::fork();
   if (child_ < 0) throw WorldError(std::string("fork: ") + std::strerror(errno));
   if (child_ == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(1);
+    be_a_child_of(parent);
     keep_only(requests[0], answers[1], words[1]);
     be_the_worker(setup);
   }
+  watch_over(child_);
   ::close(requests[0]);
   ::close(answers[1]);
   ::close(words[1]);
@@ -200,21 +200,17 @@ ChildEnd CampaignWorker::end() {
   ChildEnd end;
   if (child_ < 0) return end;
   // One that closed its end is dying by itself; how it dies is what we want to know.
-  int status = 0;
-  pid_t reaped = 0;
-  for (int i = 0; i < 200 && reaped == 0; ++i) {
-    reaped = ::waitpid(child_, &status, WNOHANG);
+  bool ended = false;
+  for (int i = 0; i < 200 && !ended; ++i) {
+    ended = has_ended(child_);
     pollfd closed{answers_, POLLIN, 0};
     const bool dying =
         ::poll(&closed, 1, 0) > 0 && (closed.revents & (POLLHUP | POLLIN)) == POLLHUP;
-    if (reaped != 0 || !dying) break;
+    if (ended || !dying) break;
     ::usleep(5000);
   }
-  if (reaped == 0) {
-    ::kill(child_, SIGKILL);
-    while (::waitpid(child_, &status, 0) < 0 && errno == EINTR) {
-    }
-  }
+  if (!ended) ::kill(child_, SIGKILL);
+  const int status = reap_with_its_group(child_);
   child_ = -1;
   while (true) {
     const std::size_t before = said_.size();

@@ -86,7 +86,9 @@ std::string shrunk_yaml(const Shrunk& shrunk) {
   char effort[160];
   std::snprintf(effort, sizeof effort, "shrunk from %s in %lld runs and %.1f s%s",
                 shrunk.first.name.c_str(), static_cast<long long>(shrunk.runs), shrunk.seconds,
-                shrunk.finished ? "" : "; the budget ended first, it may get smaller yet");
+                shrunk.finished      ? ""
+                : shrunk.interrupted ? "; interrupted, it may get smaller yet"
+                                     : "; the budget ended first, it may get smaller yet");
   comment(out, effort);
   write_failure(out, shrunk);
   write_freedoms(out, shrunk);

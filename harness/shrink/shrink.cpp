@@ -6,6 +6,8 @@
 #include <optional>
 #include <set>
 
+#include "harness/base/errors.h"
+#include "harness/base/interrupts.h"
 #include "harness/base/stopwatch.h"
 #include "harness/case/schedules.h"
 #include "harness/run/worker.h"
@@ -40,10 +42,14 @@ class Search {
   }
 
   Shrunk run() {
-    if (begin()) {
-      shrunk_.finished = descend() && confirmed();
-      settle_count();
-      vary();
+    try {
+      search();
+    } catch (const Interrupted&) {
+      shrunk_.interrupted = true;
+    } catch (const GaveUp&) {  // What was found until then stands.
+    }
+    if (!shrunk_.result.token.empty()) {
+      if (unconfirmed_) start_again();
       shrunk_.scenario = current_;
       shrunk_.scenario.description = shrunk_description(shrunk_.result);
     }
@@ -52,21 +58,33 @@ class Search {
   }
 
  private:
+  void search() {
+    if (!begin()) return;
+    const bool at_the_end = descend();
+    const bool same = confirmed();
+    settle_count();
+    vary();
+    shrunk_.finished = at_the_end && same;
+  }
+
   // The failure, the device to shrink on, and whether it depends on the schedule. False if nothing
   // fails.
   bool begin() {
     shrunk_.first = run_once(given_);
+    shrunk_.begun = true;
     if (shrunk_.first.verdict != Verdict::violated && shrunk_.first.verdict != Verdict::broken)
       return false;
     // A claim of the file, true of no smaller scenario.
     if (shrunk_.first.judge == JudgeKind::counters) return false;
+    reason_ = shrunk_.result = shrunk_.first;
+    current_ = start();
     move_to_simulator();
     current_ = start();
-    reason_ = run_once(current_);
-    // A race, or a death that the name changed.
-    if (!same_reason(reason_, shrunk_.first)) reason_ = shrunk_.first;
-    shrunk_.result = reason_;
+    // A whole timeout for each candidate would be the budget of a few.
     if (reason_.judge == JudgeKind::watchdog) timeout_s_ = std::max(0.5, options_.timeout_s / 10);
+    const CaseResult result = run_once(current_);
+    // Else a race, or a death that the name changed.
+    if (same_reason(result, shrunk_.first)) reason_ = shrunk_.result = result;
     settle_count();
     racy_ = shrunk_.failed < shrunk_.of;
     seen_.insert(key_of(current_));
@@ -75,13 +93,12 @@ class Search {
 
   void move_to_simulator() {
     if (options_.run.device == "sim") return;
-    shrunk_.run.device = "sim";
-    const CaseResult there = run_once(given_);
-    if (same_reason(there, shrunk_.first)) {
-      shrunk_.first = there;
-    } else {
-      shrunk_.run = options_.run;
-    }
+    RunOptions on_simulator = options_.run;
+    on_simulator.device = "sim";
+    const CaseResult there = run_once(given_, on_simulator);
+    if (!same_reason(there, shrunk_.first)) return;
+    shrunk_.first = reason_ = shrunk_.result = there;
+    shrunk_.run = on_simulator;
   }
 
   // Narrowed to the precision and the schedule that failed. The file's own expectation is no part
@@ -97,7 +114,12 @@ class Search {
 
   // True at the fixed point, false if the budget ended first.
   bool descend() {
-    const double seconds = options_.seconds * kSearchShare;
+    double seconds = options_.seconds * kSearchShare;
+    // The last run of a hang takes a whole timeout.
+    if (reason_.judge == JudgeKind::watchdog) {
+      unconfirmed_ = true;
+      seconds = std::min(seconds, options_.seconds - options_.timeout_s - 2 * timeout_s_);
+    }
     const auto runs = static_cast<std::int64_t>(static_cast<double>(options_.runs) * kSearchShare);
     limit_seconds_ = seconds;
     limit_runs_ = std::max<std::int64_t>(runs, 1);
@@ -117,13 +139,18 @@ class Search {
   // A hang was judged with a short timeout: the whole one must agree, or the scenario as given
   // stands.
   bool confirmed() {
-    if (reason_.judge != JudgeKind::watchdog) return true;
+    if (!unconfirmed_ || key_of(current_) == key_of(start())) return true;
     timeout_s_ = options_.timeout_s;
     CaseResult result = run_once(current_);
     const bool same = same_reason(result, reason_);
-    shrunk_.result = same ? std::move(result) : reason_;
-    if (!same) current_ = start();
+    if (same) shrunk_.result = std::move(result);
+    if (!same) start_again();
+    unconfirmed_ = false;
     return same;
+  }
+  void start_again() {
+    current_ = start();
+    shrunk_.result = reason_;
   }
 
   // Whether one of the rules found something smaller.
@@ -185,11 +212,13 @@ class Search {
   // before.
   void take_reason(const Scenario& scenario, const CaseResult& result) {
     current_ = scenario;
-    current_.name = name_of(result);
-    reason_ = shrunk_.result = run_once(current_);
-    if (!same_reason(reason_, result)) {  // A race that the new name changed.
-      current_.name = scenario.name;
-      reason_ = shrunk_.result = result;
+    reason_ = shrunk_.result = result;
+    Scenario renamed = scenario;
+    renamed.name = name_of(result);
+    const CaseResult again = run_once(renamed);
+    if (same_reason(again, result)) {  // Else a race that the new name changed.
+      current_ = std::move(renamed);
+      reason_ = shrunk_.result = again;
     }
     settle_count();
     racy_ = shrunk_.failed < shrunk_.of;
@@ -239,18 +268,29 @@ class Search {
       if (spent()) return;
       const std::optional<Scenario> other = legal(variation.scenario);
       if (!other || canonical_form(*other) == canonical_form(current_)) continue;
+      const bool same = fails(*other).has_value();
       const auto [at, is_new] = place.emplace(variation.key, shrunk_.freedoms.size());
       if (is_new) shrunk_.freedoms.push_back({variation.key, {}, {}});
       Freedom& freedom = shrunk_.freedoms[at->second];
-      (fails(*other) ? freedom.fails : freedom.other).push_back(variation.value);
+      (same ? freedom.fails : freedom.other).push_back(variation.value);
     }
   }
 
-  CaseResult run_once(const Scenario& scenario) {
+  CaseResult run_once(const Scenario& scenario) { return run_once(scenario, shrunk_.run); }
+  // GaveUp where the budget ended first: a run that was stopped for it says nothing.
+  CaseResult run_once(const Scenario& scenario, const RunOptions& run) {
+    if (Interrupts::came()) throw Interrupted("interrupted by " + Interrupts::name());
+    const double left = options_.seconds - watch_.seconds();
+    if (left <= 0) throw GaveUp("the budget is spent");
     ++shrunk_.runs;
-    if (options_.runner) return options_.runner(scenario, shrunk_.run, timeout_s_);
-    return run_in_worker(scenario, shrunk_.run,
-                         {.fork = true, .timeout_s = timeout_s_, .echo = false});
+    const double timeout_s = std::min(timeout_s_, left);
+    CaseResult result =
+        options_.runner
+            ? options_.runner(scenario, run, timeout_s)
+            : run_in_worker(scenario, run, {.fork = true, .timeout_s = timeout_s, .echo = false});
+    if (timeout_s < timeout_s_ && result.judge == JudgeKind::watchdog)
+      throw GaveUp("the budget ended before this run");
+    return result;
   }
 
   // The seed of the schedule that failed, which the token names.
@@ -284,6 +324,7 @@ class Search {
   Scenario current_;
   CaseResult reason_;
   bool racy_ = false;
+  bool unconfirmed_ = false;  // Hangs, by the short timeout alone.
   double timeout_s_ = 0;
   double limit_seconds_ = 1e9;
   std::int64_t limit_runs_ = INT64_MAX;

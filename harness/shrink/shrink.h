@@ -15,7 +15,7 @@ namespace lockstep {
 
 struct ShrinkOptions {
   RunOptions run;
-  double seconds = 60;
+  double seconds = 60;  // For all of it, the first run and the last included.
   std::int64_t runs = 5000;
   int tries = 8;          // Schedules (sim) or repetitions (cuda) that a racy candidate gets.
   double timeout_s = 20;  // The limit of one run.
@@ -34,15 +34,18 @@ struct Freedom {
 };
 
 struct Shrunk {
-  CaseResult first;        // The scenario as given; nothing else is set if it does not fail.
-  Scenario scenario;       // The smallest.
-  CaseResult result;       // Its result, with token and replay line.
-  RunOptions run;          // How it was shrunk: on the simulator if the failure shows there too.
+  CaseResult first;   // The scenario as given; nothing else is set if it does not fail, or was not
+                      // judged in time.
+  Scenario scenario;  // The smallest.
+  CaseResult result;  // Its result, with token and replay line.
+  RunOptions run;     // How it was shrunk: on the simulator if the failure shows there too.
   int failed = 1, of = 1;  // k of n schedules or repetitions of the smallest fail for this reason.
   std::vector<Freedom> freedoms;
   std::int64_t runs = 0;
   double seconds = 0;
-  bool finished = false;  // No rule finds anything smaller; else the budget ended first.
+  bool finished = false;     // No rule finds anything smaller; else the budget ended first, or
+  bool interrupted = false;  // a signal came.
+  bool begun = false;        // The first run came to its end.
 };
 
 Shrunk shrink(const Scenario& scenario, const ShrinkOptions& options);

@@ -69,9 +69,22 @@ TEST_F(FailureFile, AReportThatCannotBeWrittenKeepsNoOtherBack) {
                     html = folder_.file("old.html", "earlier");
   const std::string words =
       "verify --device sim --quiet --plant rms-norm-forgets-eps " + legal_ + " --junit " + junit;
-  EXPECT_EQ(run_lockstep(words + " --json /no/such/file --html " + html).status, 3);
+  EXPECT_EQ(run_lockstep(words + " --json /dev/full --html " + html).status, 3);
   EXPECT_THAT(slurp(junit), HasSubstr("failures=\"1\""));
   EXPECT_THAT(slurp(html), HasSubstr("<html"));
+}
+
+// Hours of work are not begun for a report that has no place.
+TEST_F(FailureFile, AReportWithoutAPlaceIsToldBeforeTheWork) {
+  const std::string junit = folder_.file("old.xml", "of an earlier run");
+  for (const std::string report : {" --json ", " --html "}) {
+    const Ran ran = run_lockstep("verify --device sim " + legal_ + " --junit " + junit + report +
+                                 (folder_ / "no/such/file"));
+    EXPECT_EQ(ran.status, 3);
+    EXPECT_THAT(ran.err, HasSubstr("no/such/file: cannot be written there"));
+    EXPECT_EQ(ran.out, "") << "no case has run";
+    EXPECT_THAT(slurp(junit), HasSubstr("status 3: ")) << report;
+  }
 }
 
 TEST_F(FailureFile, AWrongRequestIsTold) {
@@ -100,18 +113,16 @@ TEST_F(FailureFile, AJUnitReportOfAnEarlierRunIsReplaced) {
                                  HasSubstr("illegal.yaml:3:23")));
   EXPECT_EQ(run_lockstep("verify --device sim " + legal_ + " --junit=" + file).status, 0);
   EXPECT_THAT(slurp(file), AllOf(HasSubstr("errors=\"0\""), HasSubstr("name=\"legal\"")));
-  EXPECT_EQ(run_lockstep("verify --device sim " + legal_ + " --html " +
-                         (folder_ / "no/such/folder.html") + " --junit " + file)
-                .status,
-            3);
+  EXPECT_EQ(
+      run_lockstep("verify --device sim " + legal_ + " --html /dev/full --junit " + file).status,
+      3);
   EXPECT_THAT(slurp(file), HasSubstr("name=\"legal\""));
 }
 
 TEST_F(FailureFile, WhatACommandHasWrittenStays) {
   const boost::json::object described = after(2, "describe " + illegal_);
   EXPECT_EQ(described.at("errors").at(0).at("rule").as_string(), "L13");
-  const boost::json::object run =
-      after(3, "verify --device sim " + legal_ + " --html " + (folder_ / "no/such/folder.html"));
+  const boost::json::object run = after(3, "verify --device sim " + legal_ + " --html /dev/full");
   EXPECT_FALSE(run.contains("error"));
   EXPECT_EQ(run.at("results").as_array().size(), 1u);
 }

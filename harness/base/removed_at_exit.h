@@ -1,0 +1,22 @@
+// Files and folders that do not outlive this process, however it ends but by SIGKILL.
+#pragma once
+
+#include <string>
+
+namespace lockstep {
+
+class RemovedAtExit {
+ public:
+  explicit RemovedAtExit(std::string path);
+  RemovedAtExit(const RemovedAtExit&) = delete;
+  RemovedAtExit& operator=(const RemovedAtExit&) = delete;
+  ~RemovedAtExit();  // Removes it, with all that is in it.
+  const std::string& path() const { return path_; }
+  // All of this process, where no destructor runs.
+  static void remove_now();
+
+ private:
+  const std::string path_;
+};
+
+}  // namespace lockstep
