@@ -35,7 +35,9 @@ std::string temporary_of(const std::string& path) {
 class Temporary {
  public:
   explicit Temporary(const std::string& path) : path_(path), name_(temporary_of(path)) {
-    descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    // Neither a link nor a file that somebody has put there is written through.
+    ::unlink(name_.c_str());
+    descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (descriptor_ < 0) fail(path_, "create");
   }
   Temporary(const Temporary&) = delete;

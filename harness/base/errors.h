@@ -18,6 +18,11 @@ enum class ExitStatus : int {
 struct RequestError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+// An output of the command is one of its inputs, or another output: nothing is written, no report
+// of this failure either.
+struct OutputClash : RequestError {
+  using RequestError::RequestError;
+};
 // The environment failed: no device, disk full.
 struct WorldError : std::runtime_error {
   using std::runtime_error::runtime_error;

@@ -9,6 +9,7 @@
 #include "harness/bench/model.h"
 #include "harness/bench/sections.h"
 #include "harness/case/schedules.h"
+#include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/write_reports.h"
 #include "harness/report/result_json.h"
@@ -134,7 +135,7 @@ ExitStatus bench_command(const Words& words) {
   if (!options.parse(words)) return ExitStatus::held;
   InterruptGuard guard;
   const InterruptGuard::AtEnd unless_there_is_more(guard, without_results(words));
-  require_report_places(options);
+  const CommandFiles files(options);
   const std::string section = options.text("section");
   const Request request = request_of(options);
   if (request.standard && (section == "scenarios" || section == "checker")) {

@@ -6,6 +6,7 @@
 #include "engine/nn/attention.h"
 #include "harness/base/options.h"
 #include "harness/base/write_file.h"
+#include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
 #include "harness/expect/expectations.h"
 #include "harness/expect/parameter_table.h"
@@ -179,6 +180,7 @@ ExitStatus describe_command(const Words& words) {
   options.text("offload-json", "write the offload plan to this file");
   options.device();  // Every command takes it; none is opened here.
   if (!options.parse(words)) return ExitStatus::held;
+  const CommandFiles files(options, {"offload-json"});
   const Form form = options.has("markdown") ? Form::markdown : Form::text;
   if (options.has("schema")) return describe_schema(options, form);
   if (options.has("rules")) return describe_rules(options, form);
@@ -192,6 +194,7 @@ ExitStatus describe_command(const Words& words) {
     return ExitStatus::held;
   }
   const ReadResult read = read_scenario_file(options.word());
+  files.reads_data_of(read.scenario);
   if (options.has("json")) {
     write_file(options.text("json"), describe_json(read) + "\n");
   }

@@ -12,6 +12,7 @@
 #include "harness/base/write_file.h"
 #include "harness/case/calibrate.h"
 #include "harness/case/schedules.h"
+#include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/write_reports.h"
 #include "harness/report/result_json.h"
@@ -121,7 +122,7 @@ ExitStatus doctor_command(const Words& words) {
   options.number("seed", "with --calibrate: of the dots", 1, 0);
   options.text("json", "write the findings to this file");
   if (!options.parse(words)) return ExitStatus::held;
-  require_report_places(options);
+  const CommandFiles files(options);
   const CudaProbe cuda = probe_cuda();
   const DeviceInfo sim = open_sim()->info();
   const std::string library = library_folder();

@@ -11,6 +11,7 @@
 #include "harness/base/work_share.h"
 #include "harness/campaign/campaign.h"
 #include "harness/campaign/log.h"
+#include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/write_reports.h"
 #include "harness/generate/case.h"
@@ -118,7 +119,7 @@ CampaignOptions campaign_of(const Options& options) {
 ExitStatus fuzz_command(const Words& words) {
   Options options = fuzz_options();
   if (!options.parse(words)) return ExitStatus::held;
-  require_report_places(options);
+  const CommandFiles files(options, {"log"});
   const CampaignOptions campaign = campaign_of(options);
   std::fprintf(stderr, "lockstep fuzz: seed %llu, %s, %d worker%s\n",
                static_cast<unsigned long long>(campaign.seed), campaign.run.device.c_str(),

@@ -12,6 +12,7 @@
 #include "harness/base/stopwatch.h"
 #include "harness/base/work_share.h"
 #include "harness/base/write_file.h"
+#include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/write_reports.h"
 #include "harness/mutate/named.h"
@@ -170,7 +171,7 @@ ExitStatus mutate_command(const Words& words) {
   if (!options.parse(words)) return ExitStatus::held;
   InterruptGuard guard;
   const InterruptGuard::AtEnd unless_there_is_more(guard, without_results(words));
-  require_report_places(options);
+  const CommandFiles files(options);
   if (!options.words().empty()) return put_together(options);
   const Stopwatch watch;
   const WorkShare share = work_share(options.text("shard"));

@@ -7,6 +7,7 @@
 #include "harness/base/write_file.h"
 #include "harness/bench/model.h"
 #include "harness/case/schedules.h"
+#include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/write_reports.h"
 #include "harness/expect/expectations.h"
@@ -122,11 +123,13 @@ ExitStatus plan_packing_command(const Words& words) {
   options.number("buckets", "at most that many (8 is the schema's limit)", 8, 1, 8);
   options.text("json", "write histogram, costs and plans to this file");
   if (!options.parse(words)) return ExitStatus::held;
-  require_report_places(options);
+  const CommandFiles files(options);
   const std::string& path = options.word();
   Scenario model;
   if (is_scenario(path)) model = read_model(path);
   const PackHistogram histogram = is_scenario(path) ? count_packs(model) : read_histogram(path);
+  if (options.has("model")) files.reads("--model", options.text("model"));
+  files.reads_data_of(model);
   if (options.has("model")) model = read_model(options.text("model"));
   model.numerics.resize(1);
   if (model.cuda_graph.impl == GraphImpl::none) {

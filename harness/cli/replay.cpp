@@ -5,6 +5,7 @@
 #include "harness/base/options.h"
 #include "harness/base/subprocess.h"
 #include "harness/base/write_file.h"
+#include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/trace_run.h"
 #include "harness/cli/write_reports.h"
@@ -72,10 +73,11 @@ ExitStatus replay_command(const Words& words) {
   if (!options.parse(words)) return ExitStatus::held;
   InterruptGuard guard;
   const InterruptGuard::AtEnd at_end(guard, without_results(words));
-  require_report_places(options, {"trace"});
+  const CommandFiles files(options, {"trace"});
   RunOptions run;
   take_planted(options, run);
   const std::vector<Scenario> scenarios = cases_of(options.word(), options.text("data-from"));
+  for (const Scenario& one : scenarios) files.reads_data_of(one);
   run.device = choose_device(options.text("device"));
   if (wants_order(options)) require_one_simulated_run(scenarios, run.device);
   const WorkerOptions worker{.fork = !options.has("no-fork"),

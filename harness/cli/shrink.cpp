@@ -9,6 +9,7 @@
 #include "harness/base/progress.h"
 #include "harness/base/stopwatch.h"
 #include "harness/base/write_file.h"
+#include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/write_reports.h"
 #include "harness/report/report.h"
@@ -138,10 +139,11 @@ ExitStatus shrink_command(const Words& words) {
   const Stopwatch watch;
   InterruptGuard guard;
   const InterruptGuard::AtEnd unless_there_is_more(guard, without_results(words));
-  require_report_places(options, {"output"});
+  const CommandFiles files(options, {"output"});
   ShrinkOptions how;
   take_planted(options, how.run);
   const std::vector<Scenario> cases = cases_of(options.word(), options.text("data-from"));
+  for (const Scenario& one : cases) files.reads_data_of(one);
   const std::string folder = options.has("promote") ? regressions_folder() : "";
   if (!folder.empty()) require_place_for((fs::path(folder) / "promoted.yaml").string());
   how.run.device = choose_device(options.text("device"));
@@ -156,12 +158,12 @@ ExitStatus shrink_command(const Words& words) {
   const Shrunk shrunk = shrink_first(cases, how, watch);
   guard.take_over();
   progress.clear();
-  std::vector<std::string> files;
-  if (options.has("output")) files.push_back(options.text("output"));
+  std::vector<std::string> written;
+  if (options.has("output")) written.push_back(options.text("output"));
   if (!folder.empty())
-    files.push_back((fs::path(folder) / (shrunk.scenario.name + ".yaml")).string());
-  for (const std::string& file : files) write_file(file, text_for(file, shrunk));
-  say(shrunk, files, !folder.empty());
+    written.push_back((fs::path(folder) / (shrunk.scenario.name + ".yaml")).string());
+  for (const std::string& file : written) write_file(file, text_for(file, shrunk));
+  say(shrunk, written, !folder.empty());
   const std::vector<CaseResult> results{shrunk.result};
   boost::json::object run = run_to_json(results, shrunk.result.device, shrunk.seconds);
   if (shrunk.interrupted) run["interrupted"] = true;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/whole_file.h"
 #include "engine/train/trainer.h"
 #include "harness/base/interrupt_guard.h"
@@ -18,6 +19,7 @@
 #include "harness/base/progress.h"
 #include "harness/base/stopwatch.h"
 #include "harness/case/schedules.h"
+#include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/write_reports.h"
 #include "harness/report/report.h"
@@ -278,6 +280,13 @@ void require_place_for_checkpoint(const std::string& checkpoint) {
   if (std::filesystem::exists(checkpoint) && !std::filesystem::is_regular_file(checkpoint)) {
     throw WorldError(checkpoint + ": is not a regular file");
   }
+  if (!std::filesystem::exists(checkpoint) || std::filesystem::is_empty(checkpoint)) return;
+  try {
+    const CheckpointFile before(checkpoint);
+  } catch (const std::runtime_error& error) {
+    throw OutputClash("--checkpoint would overwrite a file that is none of its own: " +
+                      std::string(error.what()));
+  }
 }
 
 ExitStatus reported(Log& log, const DataSource& data, const Counters& counters, bool interrupted,
@@ -349,10 +358,15 @@ ExitStatus train_command(const Words& words) {
   if (!options.parse(words)) return ExitStatus::held;
   InterruptGuard guard;
   const InterruptGuard::AtEnd unless_there_is_more(guard, without_results(words));
-  require_report_places(options);
+  const CommandFiles files(options, {"checkpoint"});
   if (options.has("oracle") && (options.has("checkpoint") || options.has("resume")))
     throw RequestError("--oracle keeps no checkpoints");
   const Scenario scenario = scenario_of(options);
+  files.reads_data_of(scenario);
+  const std::string resume = options.text("resume"), checkpoint = options.text("checkpoint");
+  std::error_code unknown;  // A run may continue in the checkpoint that it began from.
+  if (!resume.empty() && !std::filesystem::equivalent(resume, checkpoint, unknown))
+    files.reads("--resume", resume);
   const auto data = open_data(scenario);
   if (!options.has("oracle")) return train_by_engine(options, scenario, *data, guard);
   DeviceInfo device;

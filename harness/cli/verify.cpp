@@ -11,6 +11,7 @@
 #include "harness/base/progress.h"
 #include "harness/base/stopwatch.h"
 #include "harness/base/write_file.h"
+#include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/write_reports.h"
 #include "harness/costs/costs.h"
@@ -202,7 +203,7 @@ ExitStatus verify_command(const Words& words) {
   if (!options.parse(words)) return ExitStatus::held;
   InterruptGuard guard;
   const InterruptGuard::AtEnd unless_there_is_more(guard, without_results(words));
-  require_report_places(options);
+  const CommandFiles files(options);
   const Stopwatch watch;
   RunOptions run;
   take_planted(options, run);
@@ -210,6 +211,10 @@ ExitStatus verify_command(const Words& words) {
   run.costs = !options.has("update-costs");
   run.deadline_s = options.seconds("deadline");
   std::vector<PlannedCase> cases = plan(options.words());
+  for (const PlannedCase& one : cases) {
+    files.reads("the command", one.file);
+    files.reads_data_of(one.scenario);
+  }
   for (PlannedCase& one : cases) ask_for_schedules(one.scenario, options.number("schedules"));
   try {
     run.device = choose_device(options.text("device"));

@@ -5,19 +5,8 @@
 #include "harness/base/write_file.h"
 #include "harness/report/html_report.h"
 #include "harness/run/failure.h"
-#include "harness/run/rendezvous_address.h"
 
 namespace lockstep {
-
-void require_report_places(const Options& options, std::initializer_list<const char*> others) {
-  if (!writes_reports_here()) return;
-  for (const char* name : {"json", "junit", "html"}) {
-    if (options.knows(name) && options.has(name)) require_place_for(options.text(name));
-  }
-  for (const char* name : others) {
-    if (options.has(name)) require_place_for(options.text(name));
-  }
-}
 
 void write_reports(const Options& options, const std::string& junit_text,
                    const boost::json::object& run) {

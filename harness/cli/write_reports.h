@@ -3,7 +3,6 @@
 
 #include <boost/json.hpp>
 #include <functional>
-#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -12,9 +11,6 @@
 
 namespace lockstep {
 
-// Called before the work. Throws WorldError unless each requested report, and each file that one of
-// the options `others` names, can be written.
-void require_report_places(const Options& options, std::initializer_list<const char*> others = {});
 // `junit_text` is the result of junit(). `run` is run_to_json() of the results with additions of
 // the command (a campaign adds its `distribution`). If one report cannot be written the others
 // still are, so that none is left of an earlier run; then its error is thrown.

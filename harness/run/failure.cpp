@@ -4,6 +4,7 @@
 
 #include <boost/json.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <new>
 
 #include "engine/comm/communicator.h"
@@ -17,6 +18,8 @@
 
 namespace lockstep {
 
+namespace fs = std::filesystem;
+
 Failure interrupted_failure() {
   return {ExitStatus::gave_up, "interrupted by " + Interrupts::name(), true};
 }
@@ -24,6 +27,8 @@ Failure interrupted_failure() {
 Failure failure_at_hand() {
   try {
     throw;
+  } catch (const OutputClash& error) {
+    return {ExitStatus::bad_request, error.what(), false, true};
   } catch (const RequestError& error) {
     return {ExitStatus::bad_request, error.what()};
   } catch (const Interrupted& error) {
@@ -67,17 +72,39 @@ CaseResult to_result(const Failure& failure) {
   return one;
 }
 
+namespace {
+
+// Whether another word names the file, or a folder of scenarios in which it lies: an input is not
+// replaced by the report of its own failure.
+bool is_read(const std::string& path, const std::vector<std::string>& words, std::size_t own) {
+  std::error_code unknown;
+  const fs::path scenario = fs::path(path).extension() == ".yaml" ? path : "";
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i == own) continue;
+    if (fs::equivalent(words[i], path, unknown)) return true;
+    for (fs::path folder = scenario; folder.has_relative_path(); folder = folder.parent_path()) {
+      if (fs::equivalent(folder, words[i], unknown)) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
 FailureFiles::FailureFiles(const std::vector<std::string>& words)
     : json_(named(words, "--json")), junit_(named(words, "--junit")) {}
 
 FailureFiles::File FailureFiles::named(const std::vector<std::string>& words,
                                        const std::string& option) {
   std::string path;
+  std::size_t own = 0;
   for (std::size_t i = 0; i < words.size() && words[i] != "--" && path.empty(); ++i) {
+    own = i;
     if (words[i].starts_with(option + "=")) path = words[i].substr(option.size() + 1);
     if (words[i] == option && i + 1 < words.size() && !words[i + 1].starts_with("-"))
-      path = words[i + 1];
+      path = words[own = i + 1];
   }
+  if (is_read(path, words, own)) path.clear();
   return {path, identity(path)};
 }
 
@@ -88,7 +115,7 @@ FailureFiles::Identity FailureFiles::identity(const std::string& path) {
 }
 
 void FailureFiles::write(const Failure& failure) const {
-  if (!writes_reports_here()) return;
+  if (failure.outputs_clash || !writes_reports_here()) return;
   boost::json::object run = run_to_json({}, {}, 0);
   if (failure.interrupted) run["interrupted"] = true;
   run["error"] = to_json(failure);

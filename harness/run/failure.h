@@ -15,7 +15,8 @@ namespace lockstep {
 struct Failure {
   ExitStatus status;
   std::string what;
-  bool interrupted = false;  // A signal ended it.
+  bool interrupted = false;    // A signal ended it.
+  bool outputs_clash = false;  // What a report would replace is an input or another output.
 };
 Failure failure_at_hand();      // For the exception that is being handled.
 Failure interrupted_failure();  // Where a signal leaves time for no exception.

@@ -36,11 +36,15 @@ bool writes_reports_here() try {
 }
 
 void require_meeting_place(const std::string& asked) {
-  if (tcp_address(asked) || asked.find(':') == std::string::npos ||
-      asked.find('/') != std::string::npos)
-    return;
+  if (!tcp_address(asked) && asked.find(':') != std::string::npos &&
+      asked.find('/') == std::string::npos) {
+    throw RequestError("--meeting " + asked +
+                       " is no HOST:PORT with a port of 1 to 65535; as a path, ./" + asked);
+  }
+  if (asked.empty() || launched_here()) return;
   throw RequestError("--meeting " + asked +
-                     " is no HOST:PORT with a port of 1 to 65535; as a path, ./" + asked);
+                     " is for the processes of a launcher, and this is none of them: there is no "
+                     "RANK and WORLD_SIZE");
 }
 
 RendezvousAddress rendezvous_address(const LaunchedRank& me, const std::string& asked) {

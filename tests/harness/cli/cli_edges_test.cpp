@@ -266,7 +266,7 @@ TEST(CommandLineEdges, WhatIsNoRequestIsRefusedAtOnce) {
     EXPECT_THAT(ran.err, HasSubstr("with a port of 1 to 65535"));
   }
   EXPECT_EQ(run_lockstep("train --device sim --checkpoint " + (folder / "") + " " + file).err,
-            "lockstep: " + (folder / "") + ": is not a regular file\n");
+            "lockstep: " + (folder / "") + ": cannot be written there: Is a directory\n");
   const Ran nowhere =
       run_lockstep("shrink --device sim --plant rms-norm-forgets-eps -o /no/such/file " + file);
   EXPECT_EQ(nowhere.status, 3);
