@@ -22,7 +22,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4c53'7368;  // Identifies this layout.
+constexpr std::uint32_t kMagic = 0x4c53'7369;  // Identifies this layout.
 
 struct Header {
   std::uint32_t magic, ranks;
@@ -65,7 +65,10 @@ struct SharedMemoryStore::Counter {
 struct alignas(64) SharedMemoryStore::Mailbox {
   std::atomic<std::uint32_t> state;
   Counter posted, taken;  // Rounds.
-  CollectiveCall call;    // The call of the last round posted; it stays until all have taken it.
+  // The call of the last round posted and the bytes of its outbox; they stay until all have taken
+  // them.
+  CollectiveCall call;
+  std::uint64_t filled;
 };
 
 namespace {
@@ -79,9 +82,13 @@ SharedMemoryStore::Mailbox& SharedMemoryStore::mailbox(int rank) const {
   return reinterpret_cast<Mailbox*>(static_cast<std::byte*>(memory_) + kPage)[rank];
 }
 
-const std::byte* SharedMemoryStore::outbox_of(int peer) const {
+std::byte* SharedMemoryStore::outbox_at(int rank) const {
   const std::size_t first = kPage + round_up(static_cast<std::size_t>(size()) * sizeof(Mailbox));
-  return static_cast<const std::byte*>(memory_) + first + static_cast<std::size_t>(peer) * kOutbox;
+  return static_cast<std::byte*>(memory_) + first + static_cast<std::size_t>(rank) * kOutbox;
+}
+
+std::span<const std::byte> SharedMemoryStore::posted_by(int peer) const {
+  return {outbox_at(peer), std::min<std::size_t>(mailbox(peer).filled, kOutbox)};
 }
 
 // ---- Joining ------------------------------------------------------------------------------------
@@ -153,8 +160,9 @@ SharedMemoryStore::Counter& SharedMemoryStore::counter(int peer, Mark mark) cons
   return mark == Mark::posted ? mailbox(peer).posted : mailbox(peer).taken;
 }
 
-void SharedMemoryStore::put(const CollectiveCall& call, std::size_t) {
+void SharedMemoryStore::put(const CollectiveCall& call, std::size_t filled) {
   mailbox(rank()).call = call;
+  mailbox(rank()).filled = filled;
   mailbox(rank()).posted.set(rounds());
 }
 

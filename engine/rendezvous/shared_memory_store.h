@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "engine/rendezvous/store.h"
@@ -20,7 +21,7 @@ class SharedMemoryStore final : public Store {
   SharedMemoryStore(const std::string& path, int rank, int ranks, double deadline_s);
   ~SharedMemoryStore() override;
 
-  const std::byte* outbox_of(int peer) const override;
+  std::span<const std::byte> posted_by(int peer) const override;
 
  private:
   struct Mailbox;
@@ -30,7 +31,8 @@ class SharedMemoryStore final : public Store {
   Mailbox& mailbox(int rank) const;
   Counter& counter(int peer, Mark mark) const;
 
-  std::byte* outbox() override { return const_cast<std::byte*>(outbox_of(rank())); }
+  std::byte* outbox_at(int rank) const;
+  std::byte* outbox() override { return outbox_at(rank()); }
   void put(const CollectiveCall& call, std::size_t filled) override;
   void take() override;
   Progress progress_of(int peer, Mark mark) const override;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "engine/rendezvous/collective_errors.h"
 #include "engine/rendezvous/endpoint.h"
 
 namespace lockstep {
@@ -38,10 +39,11 @@ class StoreClient final : public Peers {
     resolver_.async_resolve(server_.host, std::to_string(server_.port), found);
   }
   // Rank 0 may not be there yet.
-  void try_again(const ErrorCode& error) {
+  void try_again(const ErrorCode& error) { try_again(error.message()); }
+  void try_again(const std::string& why) {
     {
       const std::lock_guard lock(membership_.mutex);
-      membership_.reason = error.message();
+      membership_.reason = why;
     }
     again_.expires_after(std::chrono::milliseconds(50));
     again_.async_wait([this](const ErrorCode& stopped) {
@@ -55,8 +57,9 @@ class StoreClient final : public Peers {
       return try_again(asio::error::make_error_code(asio::error::connection_refused));
     }
     membership_.count_connection(1);
-    connection_ = std::make_shared<Connection>(std::move(socket));
-    connection_->start([this](Message message) { hear(std::move(message)); }, [this] { lose(); });
+    connection_ = std::make_shared<Connection>(std::move(socket), most_waiting(membership_.size()));
+    connection_->start([this](Message message) { hear(std::move(message)); },
+                       [this](const std::string& why) { lose(why); });
     connection_->send(encoded({.kind = Message::Kind::hello,
                                .from = membership_.rank,
                                .number = static_cast<std::uint32_t>(membership_.size()),
@@ -67,12 +70,26 @@ class StoreClient final : public Peers {
       const std::lock_guard lock(membership_.mutex);
       membership_.server_heard = Store::Clock::now();
     }
+    if (!welcomed_) return hear_answer(std::move(message));
+    if (message.kind < Message::Kind::beat) throw BadFrame("rank 0 sent a frame out of turn");
+    if (message.from < 0 || message.from >= membership_.size() ||
+        message.from == membership_.rank) {
+      throw BadFrame("rank 0 passed on words of rank " + std::to_string(message.from) +
+                     ", which is none of the others");
+    }
+    if (message.kind == Message::Kind::beat) return;
+    membership_.require_next(message);
+    membership_.take_in(std::move(message));
+  }
+  void hear_answer(Message message) {
     if (message.kind == Message::Kind::refused)
-      return answered(Membership::Welcome::refused, as_text(message.body));
-    if (message.kind == Message::Kind::welcome) answered(Membership::Welcome::given, "");
-    const bool known =
-        message.from >= 0 && message.from < membership_.size() && message.from != membership_.rank;
-    if (known && message.kind != Message::Kind::beat) membership_.take_in(std::move(message));
+      return answered(Membership::Welcome::refused, "rank 0 has said why on its own terminal");
+    if (message.kind != Message::Kind::welcome)
+      throw BadFrame("what listens there sent a frame out of turn");
+    welcomed_ = true;
+    connection_->trust("rank 0");
+    answered(Membership::Welcome::given, "");
+    membership_.take_in({.kind = Message::Kind::here, .from = 0});
   }
   void answered(Membership::Welcome welcome, const std::string& reason) {
     const std::lock_guard lock(membership_.mutex);
@@ -80,7 +97,9 @@ class StoreClient final : public Peers {
     membership_.reason = reason;
     membership_.news.notify_all();
   }
-  void lose() {
+  // `why` says that what came was no frame; else the connection has ended.
+  void lose(const std::string& why) {
+    if (welcomed_ && !why.empty()) membership_.break_off(why);
     Membership::Welcome answer{};
     {
       const std::lock_guard lock(membership_.mutex);
@@ -90,7 +109,8 @@ class StoreClient final : public Peers {
     if (answer == Membership::Welcome::given)
       membership_.take_in({.kind = Message::Kind::failed, .from = 0});
     if (answer == Membership::Welcome::awaited)
-      try_again(asio::error::make_error_code(asio::error::connection_reset));
+      try_again(why.empty() ? asio::error::make_error_code(asio::error::connection_reset).message()
+                            : why);
     membership_.count_connection(-1);
   }
 
@@ -102,6 +122,7 @@ class StoreClient final : public Peers {
   asio::steady_timer again_{context_};
   // Null until there is a connection; nothing is sent before the welcome.
   std::shared_ptr<Connection> connection_;
+  bool welcomed_ = false;
 };
 
 }  // namespace

@@ -53,8 +53,12 @@ std::string why(const std::function<void()>& body) {
 TEST(TcpStore, SaysWhyItTakesAProcessNot) {
   const TcpAddress at{"localhost", free_port()};
   const TcpStore first(at, "job 7", 0, 3, kDeadline), second(at, "job 7", 1, 3, kDeadline);
+  // What the process is told, which is nothing of the run, and what rank 0's terminal shows.
   const auto join = [&](const std::string& run, int rank, int ranks) {
-    return why([&] { const TcpStore one(at, run, rank, ranks, kDeadline); });
+    testing::internal::CaptureStderr();
+    const std::string told = why([&] { const TcpStore one(at, run, rank, ranks, kDeadline); });
+    EXPECT_THAT(told, testing::Not(HasSubstr("job 7")));
+    return told + "\n" + testing::internal::GetCapturedStderr();
   };
   EXPECT_THAT(join("job 8", 2, 3), HasSubstr("rank 2 is of run 'job 8', and this is 'job 7'"));
   EXPECT_THAT(join("job 7", 2, 4), HasSubstr("rank 2 is one of 4 ranks, and here are 3"));
@@ -62,7 +66,7 @@ TEST(TcpStore, SaysWhyItTakesAProcessNot) {
   EXPECT_THAT(join("job 7", 0, 3),
               HasSubstr("rank 0 cannot listen at port " + std::to_string(at.port)));
   EXPECT_THAT(join("job 7", 1, 3), testing::StartsWith("refused: rank 1 is refused at localhost:"));
-  EXPECT_EQ(join("job 7", 2, 3), "");  // After all of these.
+  EXPECT_EQ(join("job 7", 2, 3), "\n");  // After all of these.
 }
 
 TEST(TcpStore, NamesTheRankThatNeverComes) {
