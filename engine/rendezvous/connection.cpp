@@ -1,5 +1,6 @@
 #include "engine/rendezvous/connection.h"
 
+#include <array>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/read.hpp>
@@ -50,12 +51,17 @@ void Connection::send(EncodedMessage encoded_message) {
     asio::post(socket_.get_executor(), [self = shared_from_this()] { self->close(); });
     return;
   }
-  out_.push_back(std::move(encoded_message));
+  std::optional<Digest> seal;
+  if (seal_) seal = sealed(*seal_, encoded_message);
+  out_.push_back({std::move(encoded_message), seal});
   if (out_.size() == 1) write();
 }
 
 void Connection::write() {
-  asio::async_write(socket_, asio::buffer(*out_.front()),
+  const Outgoing& first = out_.front();
+  const std::array<asio::const_buffer, 2> bytes{
+      asio::buffer(*first.message), first.seal ? asio::buffer(*first.seal) : asio::const_buffer()};
+  asio::async_write(socket_, bytes,
                     [self = shared_from_this()](const ErrorCode& error, std::size_t) {
                       if (error || !self->open_) return self->close();
                       self->out_.pop_front();

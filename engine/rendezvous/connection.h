@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/rendezvous/frame.h"
@@ -23,7 +24,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // BadFrame for. `closed` is called once; its text is the BadFrame's, or "" where the connection
   // has ended.
   void start(std::function<void(Message)> came, std::function<void(const std::string& why)> closed);
-  void trust(const std::string& speaker) { reader_.trust(speaker); }  // FrameReader::trust
+  FrameReader& reader() { return reader_; }
+  // From now on messages are sent with seals.
+  void seal(const Seal& seal) { seal_ = seal; }
   void send(EncodedMessage encoded_message);
   bool is_busy() const { return !out_.empty(); }  // Messages wait to be sent.
   void finish();  // Closes the sending side after all that was sent; messages of the other side are
@@ -39,7 +42,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::function<void(Message)> came_;
   std::function<void(const std::string&)> closed_;
   FrameReader reader_;
-  std::deque<EncodedMessage> out_;  // The first is being written.
+  struct Outgoing {
+    EncodedMessage message;
+    std::optional<Digest> seal;
+  };
+  std::optional<Seal> seal_;
+  std::deque<Outgoing> out_;  // The first is being written.
   bool finished_ = false, open_ = true;
 };
 

@@ -54,7 +54,7 @@ void Membership::require_next(const Message& message) {
     throw BadFrame(posted + " before round " + std::to_string(own + 1) + " had all posts");
 }
 
-Endpoint::Endpoint(Membership& membership, const TcpAddress& address, const std::string& run,
+Endpoint::Endpoint(Membership& membership, const TcpAddress& address, const RunIdentity& run,
                    Store::Clock::duration beat)
     : membership_(membership),
       peers_(membership.rank == 0 ? make_store_server(context_, membership, address, run, beat)

@@ -70,19 +70,19 @@ class Peers {
 // All processes give the same `run`, or are refused. The server throws std::runtime_error if it
 // cannot listen, and sends a heartbeat every `beat`.
 std::unique_ptr<Peers> make_store_server(boost::asio::io_context&, Membership& membership,
-                                         const TcpAddress& address, const std::string& run,
+                                         const TcpAddress& address, const RunIdentity& run,
                                          Store::Clock::duration beat);
 // The most messages that wait for a rank that reads: two rounds of all ranks, and that each has
 // come and gone.
 inline std::size_t most_waiting(int ranks) { return 4 * static_cast<std::size_t>(ranks) + 16; }
 
 std::unique_ptr<Peers> make_store_client(boost::asio::io_context&, Membership& membership,
-                                         const TcpAddress& server, const std::string& run);
+                                         const TcpAddress& server, const RunIdentity& run);
 
 class Endpoint {
  public:
   // Rank 0's endpoint is the server.
-  Endpoint(Membership& membership, const TcpAddress& address, const std::string& run,
+  Endpoint(Membership& membership, const TcpAddress& address, const RunIdentity& run,
            Store::Clock::duration beat);
   ~Endpoint();  // Stops at once; the membership outlives it.
   // May be called from any thread. `say` sends to all other ranks, `leave` sends the last message.

@@ -11,17 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4c53'4e33;  // Identifies this layout.
-
-struct Head {
-  std::uint32_t magic = kMagic;
-  Message::Kind kind = Message::Kind::hello;
-  std::int32_t from = 0;
-  std::uint32_t number = 0;
-  std::uint64_t bytes = 0;  // The size of the body.
-  CollectiveCall call = {};
-};
-static_assert(std::is_trivially_copyable_v<Head>);
+static_assert(std::is_trivially_copyable_v<FrameHead>);
 
 constexpr std::size_t kPiece = std::size_t{64} << 10;  // The first bytes of a body that are read.
 
@@ -31,6 +21,11 @@ std::size_t most_bytes(Message::Kind kind, bool is_rank) {
     case Message::Kind::post:
       return is_rank ? Store::kOutbox : 0;
     case Message::Kind::hello:
+      return sizeof(Digest);
+    case Message::Kind::challenge:
+      return 2 * sizeof(Digest);
+    case Message::Kind::proof:
+    case Message::Kind::refused:
       return 4096;
     default:
       return 0;
@@ -40,16 +35,21 @@ std::size_t most_bytes(Message::Kind kind, bool is_rank) {
 }  // namespace
 
 EncodedMessage encoded(const Message& message) {
-  const Head head{.kind = message.kind,
-                  .from = message.from,
-                  .number = message.number,
-                  .bytes = message.body.size(),
-                  .call = message.call};
+  const FrameHead head{.kind = message.kind,
+                       .from = message.from,
+                       .number = message.number,
+                       .bytes = message.body.size(),
+                       .call = message.call};
   std::vector<std::byte> bytes(sizeof head + message.body.size());
   std::memcpy(bytes.data(), &head, sizeof head);
   if (!message.body.empty())
     std::memcpy(bytes.data() + sizeof head, message.body.data(), message.body.size());
   return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+}
+
+Digest sealed(Seal& seal, const EncodedMessage& encoded_message) {
+  const std::span all(*encoded_message);
+  return seal.next(all.first(sizeof(FrameHead)), all.subspan(sizeof(FrameHead)));
 }
 
 std::vector<std::byte> as_bytes(const std::string& text) {
@@ -68,11 +68,12 @@ std::string printable(std::string words) {
   return words;
 }
 
-FrameReader::FrameReader() : head_(sizeof(Head)) {}
+FrameReader::FrameReader() : head_(sizeof(FrameHead)) {}
 
 // A body grows by at most what has arrived of it.
 std::span<std::byte> FrameReader::wanted() {
   if (part_ == Part::head) return head_;
+  if (part_ == Part::seal) return digest_;
   std::vector<std::byte>& body = message_.body;
   const std::size_t first = body.size();
   piece_ = std::min(left_, std::max(kPiece, first));
@@ -81,13 +82,19 @@ std::span<std::byte> FrameReader::wanted() {
 }
 
 bool FrameReader::came() {
+  if (part_ == Part::seal) {
+    check_seal();
+    return true;
+  }
   if (part_ == Part::head) {
     read_head();
     part_ = Part::body;
   } else {
     left_ -= piece_;
   }
-  return left_ == 0;
+  if (left_ > 0) return false;
+  part_ = Part::seal;
+  return !seal_;
 }
 
 Message FrameReader::take() {
@@ -95,10 +102,15 @@ Message FrameReader::take() {
   return std::exchange(message_, {});
 }
 
+void FrameReader::check_seal() {
+  if (!are_same(digest_, seal_->next(head_, message_.body)))
+    throw BadFrame(speaker_ + " sent a frame whose seal is wrong");
+}
+
 void FrameReader::read_head() {
-  Head head;
+  FrameHead head;
   std::memcpy(&head, head_.data(), sizeof head);
-  if (head.magic != kMagic || head.kind > Message::Kind::failed)
+  if (head.magic != FrameHead::kMagic || head.kind > Message::Kind::failed)
     throw BadFrame(speaker_ + " sent what is no frame of this version");
   if (head.bytes > most_bytes(head.kind, is_rank_)) {
     throw BadFrame(speaker_ + " announces " + std::to_string(head.bytes) + " bytes, and at most " +

@@ -2,6 +2,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "engine/rendezvous/collective_errors.h"
@@ -16,7 +17,7 @@ using ErrorCode = boost::system::error_code;
 
 class StoreClient final : public Peers {
  public:
-  StoreClient(asio::io_context& context, Membership& membership, TcpAddress server, std::string run)
+  StoreClient(asio::io_context& context, Membership& membership, TcpAddress server, RunIdentity run)
       : context_(context),
         membership_(membership),
         server_(std::move(server)),
@@ -60,17 +61,20 @@ class StoreClient final : public Peers {
     connection_ = std::make_shared<Connection>(std::move(socket), most_waiting(membership_.size()));
     connection_->start([this](Message message) { hear(std::move(message)); },
                        [this](const std::string& why) { lose(why); });
+    handshake_.reset();
+    own_random_ = random_digest();
     connection_->send(encoded({.kind = Message::Kind::hello,
                                .from = membership_.rank,
                                .number = static_cast<std::uint32_t>(membership_.size()),
-                               .body = as_bytes(run_)}));
+                               .body = {own_random_.begin(), own_random_.end()}}));
   }
   void hear(Message message) {
     {
       const std::lock_guard lock(membership_.mutex);
       membership_.server_heard = Store::Clock::now();
     }
-    if (!welcomed_) return hear_answer(std::move(message));
+    if (!handshake_) return hear_challenge(message);
+    if (!welcomed_) return hear_answer(message);
     if (message.kind < Message::Kind::beat) throw BadFrame("rank 0 sent a frame out of turn");
     if (message.from < 0 || message.from >= membership_.size() ||
         message.from == membership_.rank) {
@@ -81,13 +85,34 @@ class StoreClient final : public Peers {
     membership_.require_next(message);
     membership_.take_in(std::move(message));
   }
-  void hear_answer(Message message) {
-    if (message.kind == Message::Kind::refused)
-      return answered(Membership::Welcome::refused, "rank 0 has said why on its own terminal");
+  // Rank 0 has to prove that it has the key before this rank says of which run it is.
+  void hear_challenge(const Message& message) {
+    if (message.kind != Message::Kind::challenge || message.body.size() != 2 * sizeof(Digest))
+      throw BadFrame("what listens there sent a frame out of turn");
+    const auto [random, proof] = halves(message.body);
+    handshake_.emplace(run_.key, membership_.rank, membership_.size(), own_random_, random);
+    if (!are_same(proof, handshake_->proof_of_rank_0())) {
+      answered(Membership::Welcome::refused, "what listens there does not have the same key");
+      return connection_->close();
+    }
+    std::vector<std::byte> body = as_bytes(run_.name);
+    const Digest own = handshake_->proof_of_rank(body);
+    body.insert(body.begin(), own.begin(), own.end());
+    connection_->send(
+        encoded({.kind = Message::Kind::proof, .from = membership_.rank, .body = std::move(body)}));
+    connection_->seal(handshake_->seal_of_rank());
+    connection_->reader().require_seals(handshake_->seal_of_rank_0());
+  }
+  void hear_answer(const Message& message) {
+    if (message.kind == Message::Kind::refused) {
+      return answered(Membership::Welcome::refused, message.body.empty()
+                                                        ? "rank 0 has said why on its own terminal"
+                                                        : printable(as_text(message.body)));
+    }
     if (message.kind != Message::Kind::welcome)
       throw BadFrame("what listens there sent a frame out of turn");
     welcomed_ = true;
-    connection_->trust("rank 0");
+    connection_->reader().trust("rank 0");
     answered(Membership::Welcome::given, "");
     membership_.take_in({.kind = Message::Kind::here, .from = 0});
   }
@@ -117,18 +142,20 @@ class StoreClient final : public Peers {
   asio::io_context& context_;
   Membership& membership_;
   const TcpAddress server_;
-  const std::string run_;
+  const RunIdentity run_;
   Tcp::resolver resolver_{context_};
   asio::steady_timer again_{context_};
   // Null until there is a connection; nothing is sent before the welcome.
   std::shared_ptr<Connection> connection_;
+  Digest own_random_ = {};
+  std::optional<Handshake> handshake_;  // Of the connection, once rank 0 has answered the hello.
   bool welcomed_ = false;
 };
 
 }  // namespace
 
 std::unique_ptr<Peers> make_store_client(asio::io_context& context, Membership& membership,
-                                         const TcpAddress& server, const std::string& run) {
+                                         const TcpAddress& server, const RunIdentity& run) {
   return std::make_unique<StoreClient>(context, membership, server, run);
 }
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <deque>
 #include <list>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <utility>
@@ -27,13 +28,14 @@ constexpr auto kPatience = std::chrono::seconds(5);
 class StoreServer final : public Peers {
  public:
   StoreServer(asio::io_context& context, Membership& membership, const TcpAddress& address,
-              std::string run, Store::Clock::duration beat)
+              RunIdentity run, Store::Clock::duration beat)
       : context_(context),
         membership_(membership),
         run_(std::move(run)),
         ranks_(membership.size()),
         beat_(beat) {
     listen(address);
+    if (run_.key.empty()) warn(address);
     for (Door& door : doors_) accept(door);
     say_alive();
   }
@@ -60,6 +62,8 @@ class StoreServer final : public Peers {
         : connection(std::move(connection)), patience(context) {}
     std::shared_ptr<Connection> connection;
     asio::steady_timer patience;
+    Message hello;
+    std::optional<Handshake> handshake;  // Once it has said hello.
     int rank = -1;
     bool refused = false;
   };
@@ -100,6 +104,14 @@ class StoreServer final : public Peers {
     return {};
   } catch (const boost::system::system_error& error) {
     return error.code();
+  }
+  void warn(const TcpAddress& at) {
+    const auto is_inside = [](const Door& door) {
+      return door.acceptor.local_endpoint().address().is_loopback();
+    };
+    if (std::all_of(doors_.begin(), doors_.end(), is_inside)) return;
+    tell("there is no key (LOCKSTEP_MEETING_KEY): whoever reaches " + text(at) +
+         " can take the place of a rank, and change what is computed");
   }
   void accept(Door& door) {
     door.acceptor.async_accept([this, &door](const ErrorCode& error, Connection::Socket socket) {
@@ -164,10 +176,11 @@ class StoreServer final : public Peers {
     const GuestPointer oldest = guests_.front();
     oldest->connection->close();
   }
-  // The first message says which rank connects; the others are from that rank.
+  // After the handshake messages are from one rank.
   void hear(const GuestPointer& guest, Message message) {
     if (guest->refused) throw BadFrame("a stranger goes on after a refusal");
-    if (guest->rank < 0) return answer(guest, message);
+    if (!guest->handshake) return hear_hello(guest, std::move(message));
+    if (guest->rank < 0) return hear_proof(guest, message);
     if (message.from != guest->rank) return;
     if (message.kind < Message::Kind::post)
       throw BadFrame("rank " + std::to_string(message.from) + " sent a frame out of turn");
@@ -175,15 +188,36 @@ class StoreServer final : public Peers {
     pass_on(encoded(message), message.from);
     membership_.take_in(std::move(message));
   }
-  void answer(const GuestPointer& guest, const Message& hello) {
-    if (const std::string why = refusal(hello); !why.empty()) {
-      tell("a process is refused: " + why);
-      guest->refused = true;
-      guest->connection->send(
-          encoded({.kind = Message::Kind::refused}));  // A stranger learns nothing.
-      return guest->connection->finish();  // The other side reads it and closes, or is closed.
+  void hear_hello(const GuestPointer& guest, Message message) {
+    if (message.kind != Message::Kind::hello || message.body.size() != sizeof(Digest))
+      throw BadFrame("a stranger says no hello");
+    const Digest random = random_digest();
+    guest->hello = std::move(message);
+    guest->handshake.emplace(run_.key, guest->hello.from, guest->hello.number, guest->hello.body,
+                             random);
+    const Digest proof = guest->handshake->proof_of_rank_0();
+    std::vector<std::byte> body(random.begin(), random.end());
+    body.insert(body.end(), proof.begin(), proof.end());
+    guest->connection->send(encoded({.kind = Message::Kind::challenge, .body = std::move(body)}));
+    guest->connection->seal(guest->handshake->seal_of_rank_0());
+  }
+  void hear_proof(const GuestPointer& guest, const Message& message) {
+    const std::size_t size = std::min(sizeof(Digest), message.body.size());
+    const std::span proof = std::span(message.body).first(size),
+                    run = std::span(message.body).subspan(size);
+    if (message.kind != Message::Kind::proof ||
+        !are_same(proof, guest->handshake->proof_of_rank(run))) {
+      throw BadFrame("a stranger does not prove that it has the key");
     }
-    welcome(guest, hello.from);
+    guest->connection->reader().require_seals(guest->handshake->seal_of_rank());
+    const std::string why = refusal(guest->hello, as_text({run.begin(), run.end()}));
+    if (why.empty()) return welcome(guest, guest->hello.from);
+    tell("a process is refused: " + why);
+    guest->refused = true;
+    // Without a key it may be a stranger, which learns nothing.
+    guest->connection->send(
+        encoded({.kind = Message::Kind::refused, .body = as_bytes(run_.key.empty() ? "" : why)}));
+    guest->connection->finish();  // The other side reads it and closes, or is closed.
   }
   void welcome(const GuestPointer& guest, int r) {
     guest->connection->send(encoded({.kind = Message::Kind::welcome}));
@@ -191,7 +225,7 @@ class StoreServer final : public Peers {
       guest->connection->send(encoded_message);
     rank(r).guest = guest;
     guest->rank = r;
-    guest->connection->trust("rank " + std::to_string(r));
+    guest->connection->reader().trust("rank " + std::to_string(r));
     guests_.remove(guest);
     membership_.count_connection(1);
     const Message there{.kind = Message::Kind::here, .from = r};
@@ -200,10 +234,9 @@ class StoreServer final : public Peers {
     const auto has_joined = [](const Rank& one) { return one.guest != nullptr; };
     if (std::all_of(ranks_.begin() + 1, ranks_.end(), has_joined)) close_doors();
   }
-  std::string refusal(const Message& hello) {
-    const std::string who = "rank " + std::to_string(hello.from), run = as_text(hello.body);
-    if (hello.kind != Message::Kind::hello) return "it does not say who it is";
-    if (run != run_) return who + " is of run '" + run + "', and this is '" + run_ + "'";
+  std::string refusal(const Message& hello, const std::string& run) {
+    const std::string who = "rank " + std::to_string(hello.from);
+    if (run != run_.name) return who + " is of run '" + run + "', and this is '" + run_.name + "'";
     const std::string ranks = std::to_string(ranks_.size());
     if (hello.number != ranks_.size()) {
       return who + " is one of " + std::to_string(hello.number) + " ranks, and here are " + ranks;
@@ -242,6 +275,8 @@ class StoreServer final : public Peers {
   void lose(const GuestPointer& guest, const std::string& why) {
     guest->patience.cancel();
     if (guest->rank < 0) {
+      if (guest->handshake && !guest->refused)
+        tell("a process left, or was closed, before it had joined: it may have another key");
       guests_.remove(guest);
       return;
     }
@@ -254,7 +289,7 @@ class StoreServer final : public Peers {
 
   asio::io_context& context_;
   Membership& membership_;
-  const std::string run_;
+  const RunIdentity run_;
   std::list<Door> doors_;
   bool has_rested_ = false;
   int told_ = 0;
@@ -267,7 +302,7 @@ class StoreServer final : public Peers {
 }  // namespace
 
 std::unique_ptr<Peers> make_store_server(asio::io_context& context, Membership& membership,
-                                         const TcpAddress& address, const std::string& run,
+                                         const TcpAddress& address, const RunIdentity& run,
                                          Store::Clock::duration beat) {
   return std::make_unique<StoreServer>(context, membership, address, run, beat);
 }

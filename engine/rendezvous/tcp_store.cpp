@@ -30,7 +30,7 @@ std::optional<TcpAddress> tcp_address(const std::string& text) {
 
 // ---- Joining ------------------------------------------------------------------------------------
 
-TcpStore::TcpStore(const TcpAddress& address, const std::string& run, int rank, int ranks,
+TcpStore::TcpStore(const TcpAddress& address, const RunIdentity& run, int rank, int ranks,
                    double deadline_s)
     : Store(rank, ranks, deadline_s),
       outbox_(kOutbox),

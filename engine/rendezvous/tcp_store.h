@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/rendezvous/handshake.h"
 #include "engine/rendezvous/store.h"
 
 namespace lockstep {
@@ -38,8 +39,8 @@ class JoinRefused : public std::runtime_error {
 class TcpStore final : public Store {
  public:
   // Rank 0 listens; the others return when it has welcomed them, or throw CollectiveHang when
-  // nobody has within the deadline. `run` is equal in all processes of a run; "" says nothing.
-  TcpStore(const TcpAddress& address, const std::string& run, int rank, int ranks,
+  // nobody has within the deadline. `run` is equal in all processes of a run.
+  TcpStore(const TcpAddress& address, const RunIdentity& run, int rank, int ranks,
            double deadline_s);
   ~TcpStore() override;  // Waits up to a second until the others have read its last message.
 

@@ -22,6 +22,7 @@
 #include "harness/base/version.h"
 #include "harness/run/device_choice.h"
 #include "harness/run/failure.h"
+#include "harness/run/meeting_key.h"
 #include "harness/run/rendezvous_address.h"
 #include "scenarios/io/reader.h"
 
@@ -198,10 +199,11 @@ ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOp
                        " ranks, but a graph of a whole step needs a process for each");
   }
   const RendezvousAddress place = rendezvous_address(me, options.meeting);
+  const RunIdentity run{.name = me.job, .key = place.address ? meeting_key(std::getenv) : ""};
   const auto meeting = [&](int rank) -> std::unique_ptr<Store> {
     if (!place.address)
       return std::make_unique<SharedMemoryStore>(place.path, rank, count, options.deadline_s);
-    return std::make_unique<TcpStore>(*place.address, me.job, rank, count, options.deadline_s);
+    return std::make_unique<TcpStore>(*place.address, run, rank, count, options.deadline_s);
   };
   const bool creates = !place.address && me.rank == 0;
   if (creates) SharedMemoryStore::create(place.path, count);

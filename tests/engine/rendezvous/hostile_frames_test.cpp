@@ -18,7 +18,7 @@ using testing::HasSubstr;
 using Kind = Message::Kind;
 
 constexpr double kDeadline = 5;
-constexpr const char* kRun = "job";
+const RunIdentity kRun{.name = "job"};
 
 // Words that have a length before them, as all_gather_object() posts them.
 Bytes words(std::uint64_t length, const std::string& text) {
@@ -37,14 +37,14 @@ struct Answer {
   int times = 1;
 };
 
-Bytes post_of(const RawFrame& asked, const Answer& answer) {
-  Message post{.kind = Kind::post, .from = 1, .number = answer.number, .body = answer.body};
-  Bytes bytes = *encoded(post);
-  constexpr std::size_t kCall = 24;  // The call lies behind five numbers.
-  std::memcpy(bytes.data() + kCall, asked.head.data() + kCall, RawFrame::kHead - kCall);
-  if (answer.call_kind != 0)
-    std::memcpy(bytes.data() + kCall + sizeof(std::int64_t), &answer.call_kind, 1);
-  return bytes;
+Message post_of(const RawFrame& asked, const Answer& answer) {
+  Message post{.kind = Kind::post,
+               .from = 1,
+               .number = answer.number,
+               .call = asked.head.call,
+               .body = answer.body};
+  if (answer.call_kind != 0) post.call.kind = static_cast<CollectiveKind>(answer.call_kind);
+  return post;
 }
 
 // How rank 0 ends when the peer that it believes to be rank 1 answers so.
@@ -55,8 +55,8 @@ Ended ended_after(const Answer& answer) {
     for (std::int64_t i = 0; i < 4; ++i) store.all_gather_object({.sequence = i}, "own words");
     return 0;
   });
-  const RawPeer peer = RawPeer::connected(at.port);
-  peer.say(hello_of(1, 2, kRun));
+  RawPeer peer = RawPeer::connected(at.port);
+  EXPECT_TRUE(peer.prove(1, 2, kRun));
   const auto asked = peer.hear(Kind::post);
   EXPECT_TRUE(asked);
   Answer next = answer;
@@ -114,8 +114,8 @@ Ended ended_under(const std::vector<Message>& said) {
     store.all_gather_object({.sequence = 0}, "own words");
     return 0;
   });
-  const RawPeer peer = listener.accept();
-  peer.say(Message{.kind = Kind::welcome});
+  RawPeer peer = listener.accept();
+  EXPECT_TRUE(peer.welcome(kRun));
   for (const Message& one : said) peer.say(one);
   return rank_1.wait(0);
 }
@@ -145,10 +145,9 @@ TEST(HostileFrames, ThatAreNoneEndTheRun) {
     store.all_gather_object({.sequence = 0}, "own words");
     return 0;
   });
-  const RawPeer peer = RawPeer::connected(at.port);
-  peer.say(hello_of(1, 2, kRun));
-  EXPECT_TRUE(peer.hear(Kind::welcome));
-  peer.say(Bytes(RawFrame::kHead, std::byte{0x5a}));
+  RawPeer peer = RawPeer::connected(at.port);
+  EXPECT_TRUE(peer.join(1, 2, kRun));
+  peer.say(Bytes(sizeof(FrameHead), std::byte{0x5a}));
   expect_a_sentence(rank_0.wait(0), "rank 1 sent what is no frame");
 }
 

@@ -10,27 +10,22 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "engine/rendezvous/connection.h"
+#include "engine/rendezvous/frame.h"
+#include "engine/rendezvous/handshake.h"
 
 namespace lockstep::test {
 
 using Bytes = std::vector<std::byte>;
 
-// A frame as another program sees it: its first bytes, of which some are read here, and its body.
+// A frame as it came.
 struct RawFrame {
-  static constexpr std::size_t kHead = 96;
-  Bytes head, body;
-  Message::Kind kind() const { return static_cast<Message::Kind>(number<std::uint32_t>(4)); }
-  template <class T>
-  T number(std::size_t offset) const {
-    T value{};
-    std::memcpy(&value, head.data() + offset, sizeof value);
-    return value;
-  }
+  FrameHead head;
+  Bytes body;
 };
 
 inline sockaddr_in loopback(std::uint16_t port) {
@@ -43,6 +38,7 @@ inline sockaddr_in loopback(std::uint16_t port) {
 
 class RawPeer {
  public:
+  using Kind = Message::Kind;
   explicit RawPeer(int file) : file_(file) {}
   RawPeer(RawPeer&& from) noexcept : file_(std::exchange(from.file_, -1)) {}
   ~RawPeer() {
@@ -62,6 +58,45 @@ class RawPeer {
     return RawPeer(-1);
   }
 
+  // ---- The handshake ---------------------------------------------------------------------------
+
+  // Says who it is and that it has the key. The answer is still to be heard.
+  bool prove(int rank, std::uint32_t ranks, const RunIdentity& run) {
+    const Digest random = random_digest();
+    say({.kind = Kind::hello,
+         .from = rank,
+         .number = ranks,
+         .body = {random.begin(), random.end()}});
+    const auto challenge = hear(Kind::challenge);
+    if (!challenge) return false;
+    const Handshake handshake(run.key, rank, ranks, random, halves(challenge->body).first);
+    Bytes body = as_bytes(run.name);
+    const Digest proof = handshake.proof_of_rank(body);
+    body.insert(body.begin(), proof.begin(), proof.end());
+    say({.kind = Kind::proof, .from = rank, .body = body});
+    seal_ = handshake.seal_of_rank();
+    return true;
+  }
+  bool join(int rank, std::uint32_t ranks, const RunIdentity& run) {
+    return prove(rank, ranks, run) && hear(Kind::welcome);
+  }
+  // In the place of rank 0.
+  bool welcome(const RunIdentity& run) {
+    const auto hello = hear(Kind::hello);
+    if (!hello) return false;
+    const Digest random = random_digest();
+    const Handshake handshake(run.key, hello->head.from, hello->head.number, hello->body, random);
+    const Digest proof = handshake.proof_of_rank_0();
+    Bytes body(random.begin(), random.end());
+    body.insert(body.end(), proof.begin(), proof.end());
+    say({.kind = Kind::challenge, .body = body});
+    if (!hear(Kind::proof)) return false;
+    seal_ = handshake.seal_of_rank_0();
+    return say({.kind = Kind::welcome});
+  }
+
+  // ---- Bytes -----------------------------------------------------------------------------------
+
   bool say(const Bytes& bytes) const {
     for (std::size_t sent = 0; sent < bytes.size();) {
       const ssize_t count = ::send(file_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
@@ -70,21 +105,32 @@ class RawPeer {
     }
     return true;
   }
-  bool say(const Message& message) const { return say(*encoded(message)); }
+  bool say(const Message& message) { return say(frame(message)); }
+  // The bytes of the next frame, with its seal after the handshake.
+  Bytes frame(const Message& message) {
+    const EncodedMessage plain = encoded(message);
+    Bytes bytes = *plain;
+    if (seal_) {
+      const Digest seal = sealed(*seal_, plain);
+      bytes.insert(bytes.end(), seal.begin(), seal.end());
+    }
+    return bytes;
+  }
 
   // Absent when the other side closes, or says nothing for `patience_ms`.
   std::optional<RawFrame> hear(int patience_ms = 10'000) const {
     RawFrame frame;
-    frame.head.resize(RawFrame::kHead);
-    if (!read(frame.head, patience_ms)) return {};
-    frame.body.resize(frame.number<std::uint64_t>(16));
-    if (!read(frame.body, patience_ms)) return {};
+    Bytes head(sizeof frame.head), seal(seal_ ? sizeof(Digest) : 0);
+    if (!read(head, patience_ms)) return {};
+    std::memcpy(&frame.head, head.data(), sizeof frame.head);
+    frame.body.resize(frame.head.bytes);
+    if (!read(frame.body, patience_ms) || !read(seal, patience_ms)) return {};
     return frame;
   }
-  std::optional<RawFrame> hear(Message::Kind kind) const {
+  std::optional<RawFrame> hear(Kind kind) const {
     for (;;) {
       auto frame = hear();
-      if (!frame || frame->kind() == kind) return frame;
+      if (!frame || frame->head.kind == kind) return frame;
     }
   }
   // Whether the other side closes the connection within this time, whatever it says before.
@@ -110,6 +156,7 @@ class RawPeer {
   }
 
   int file_;
+  std::optional<Seal> seal_;
 };
 
 // Listens in the place of rank 0.
@@ -128,17 +175,10 @@ class RawListener {
   RawListener(const RawListener&) = delete;
   ~RawListener() { ::close(file_); }
   RawPeer accept() const { return RawPeer(::accept(file_, nullptr, nullptr)); }
-  int file() const { return file_; }
+  void stop() const { ::shutdown(file_, SHUT_RDWR); }  // accept() returns.
 
  private:
   int file_;
 };
-
-inline Message hello_of(int rank, int ranks, const std::string& run) {
-  return {.kind = Message::Kind::hello,
-          .from = rank,
-          .number = static_cast<std::uint32_t>(ranks),
-          .body = as_bytes(run)};
-}
 
 }  // namespace lockstep::test

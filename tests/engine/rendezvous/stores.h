@@ -47,7 +47,8 @@ class Stores {
   std::unique_ptr<Store> join(int rank, double deadline) const {
     if (over_ == Over::memory)
       return std::make_unique<SharedMemoryStore>(folder_ / "ranks", rank, ranks_, deadline);
-    return std::make_unique<TcpStore>(address_, "test", rank, ranks_, deadline);
+    return std::make_unique<TcpStore>(address_, RunIdentity{"test", "the key of a test"}, rank,
+                                      ranks_, deadline);
   }
   const TcpAddress& address() const { return address_; }
 

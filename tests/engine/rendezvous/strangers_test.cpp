@@ -41,7 +41,7 @@ using Kind = Message::Kind;
 using Clock = std::chrono::steady_clock;
 
 constexpr double kDeadline = 20;
-constexpr const char* kRun = "job";
+const RunIdentity kRun{.name = "job"};
 
 Bytes head_that_announces(Kind kind, std::uint64_t bytes) {
   Bytes head = *encoded({.kind = kind, .from = 1, .number = 2});
@@ -52,8 +52,8 @@ Bytes head_that_announces(Kind kind, std::uint64_t bytes) {
 TEST(Strangers, AreClosedWhenTheyAnnounceMuch) {
   const TcpAddress at{"127.0.0.1", free_port()};
   const TcpStore rank_0(at, kRun, 0, 2, kDeadline);
-  for (const auto& [kind, bytes] : {std::pair(Kind::hello, 4097), std::pair(Kind::post, 1 << 20),
-                                    std::pair(Kind::welcome, 1)}) {
+  for (const auto& [kind, bytes] : {std::pair(Kind::hello, 33), std::pair(Kind::proof, 4097),
+                                    std::pair(Kind::post, 1 << 20), std::pair(Kind::welcome, 1)}) {
     const RawPeer peer = RawPeer::connected(at.port);
     EXPECT_TRUE(peer.say(head_that_announces(kind, static_cast<std::uint64_t>(bytes))));
     EXPECT_TRUE(peer.is_closed_within(2000)) << static_cast<int>(kind);
@@ -64,7 +64,7 @@ TEST(Strangers, AreClosedWhenTheySayNothing) {
   const TcpAddress at{"127.0.0.1", free_port()};
   TcpStore rank_0(at, kRun, 0, 2, kDeadline);
   const RawPeer silent = RawPeer::connected(at.port), slow = RawPeer::connected(at.port);
-  slow.say(head_that_announces(Kind::hello, 100));
+  slow.say(head_that_announces(Kind::hello, 32));
   EXPECT_TRUE(silent.is_closed_within(8000));
   EXPECT_TRUE(slow.is_closed_within(2000));
   EXPECT_NO_THROW(TcpStore(at, kRun, 1, 2, kDeadline));
@@ -84,10 +84,10 @@ TEST(Strangers, GiveWayToThoseWhoComeLater) {
 TEST(Strangers, AreNotHeardAfterARefusal) {
   const TcpAddress at{"127.0.0.1", free_port()};
   const TcpStore rank_0(at, kRun, 0, 2, kDeadline);
-  const RawPeer peer = RawPeer::connected(at.port);
-  peer.say(hello_of(1, 2, "guess"));
+  RawPeer peer = RawPeer::connected(at.port);
+  EXPECT_TRUE(peer.prove(1, 2, {.name = "guess"}));
   EXPECT_TRUE(peer.hear(Kind::refused));
-  peer.say(hello_of(1, 2, kRun));
+  peer.say({.kind = Kind::hello, .from = 1, .number = 2, .body = Bytes(sizeof(Digest))});
   EXPECT_TRUE(peer.is_closed_within(2000));
   EXPECT_NO_THROW(TcpStore(at, kRun, 1, 2, kDeadline));
 }
@@ -162,11 +162,13 @@ TEST(Strangers, WhoFillTheMemoryEndTheRunWithASentence) {
     store.all_gather_object({.sequence = 0}, "");
     return 0;
   });
-  const RawPeer peer = RawPeer::connected(at.port);
-  peer.say(hello_of(1, 2, kRun));
-  EXPECT_TRUE(peer.hear(Kind::welcome));
-  peer.say(Message{
-      .kind = Kind::post, .from = 1, .number = 1, .call = {.sequence = 0}, .body = Bytes(1 << 20)});
+  RawPeer peer = RawPeer::connected(at.port);
+  EXPECT_TRUE(peer.join(1, 2, kRun));
+  peer.say({.kind = Kind::post,
+            .from = 1,
+            .number = 1,
+            .call = {.sequence = 0},
+            .body = Bytes(1 << 20)});
   const Ended ended = rank_0.wait(0);
   EXPECT_EQ(ended.status, 1);
   EXPECT_EQ(ended.words, "out of memory");

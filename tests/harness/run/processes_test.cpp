@@ -133,6 +133,32 @@ TEST_F(RankProcesses, HaveTheBitsOfOneRankOnSeveralMachines) {
   }
 }
 
+TEST_F(RankProcesses, NeedOneKeyOnAllMachines) {
+  const std::string scenario = file(2, "auto", "optim_grads");
+  const auto with_key = [&](int rank, const std::string& key, const std::string& seconds,
+                            std::uint16_t port) {
+    ::setenv("LOCKSTEP_MEETING_KEY", key.c_str(), 1);
+    auto one = started_afar("--deadline " + seconds + " " + scenario, rank, 2, port,
+                            folder_ / std::to_string(rank));
+    ::unsetenv("LOCKSTEP_MEETING_KEY");
+    return one;
+  };
+  const std::string right(32, 'r'), wrong(32, 'w');
+  {
+    const std::uint16_t port = free_port();
+    const auto first = with_key(0, right, "30", port), second = with_key(1, right, "30", port);
+    EXPECT_EQ(first->exit_status(), 0) << slurp(folder_ / "0");
+    EXPECT_EQ(second->exit_status(), 0) << slurp(folder_ / "1");
+  }
+  const std::uint16_t port = free_port();
+  const auto first = with_key(0, right, "3", port), second = with_key(1, wrong, "30", port);
+  EXPECT_EQ(second->exit_status(), 2);
+  EXPECT_THAT(slurp(folder_ / "1"), HasSubstr("what listens there does not have the same key"));
+  EXPECT_EQ(first->exit_status(), 4);
+  EXPECT_THAT(slurp(folder_ / "0"), HasSubstr("it may have another key"));
+  EXPECT_EQ(with_key(0, "short", "1", port)->exit_status(), 2);
+}
+
 TEST_F(RankProcesses, NeedOneScenarioOnAllMachines) {
   const std::string scenario = file(2, "auto", "optim_grads");
   const std::uint16_t port = free_port();
