@@ -7,7 +7,7 @@
 
 #include "engine/data/packed_batch.h"
 #include "kernels/core/at.h"
-#include "kernels/ops/dropout.h"
+#include "kernels/core/step_state.h"
 
 namespace lockstep {
 

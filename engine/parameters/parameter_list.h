@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/ops/init.h"
+#include "kernels/core/init.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {

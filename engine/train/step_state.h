@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/ops/dropout.h"
+#include "kernels/core/step_state.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {

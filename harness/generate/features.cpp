@@ -359,6 +359,8 @@ constexpr bool is_in_order() {
   return std::size(kRows) == static_cast<std::size_t>(Trait::poisoned_staging) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
+// Campaign files of before have a trait's bit where it was.
+static_assert(static_cast<int>(Trait::poisoned_staging) == 135, "a new trait goes to the end");
 
 }  // namespace
 

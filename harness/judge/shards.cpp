@@ -12,15 +12,26 @@ struct Piece {
   friend auto operator<=>(const Piece&, const Piece&) = default;
 };
 
-// Returns the nonempty pieces of each parameter. Views of unknown parameters are left out.
+// Returns the nonempty pieces of each parameter.
 std::vector<std::vector<Piece>> pieces_of(const std::vector<ParameterShape>& parameters,
                                           const std::vector<ParameterView>& views) {
   std::vector<std::vector<Piece>> pieces(parameters.size());
   for (const ParameterView& view : views) {
-    if (view.index < 0 || view.index >= std::ssize(parameters) || view.weight.size() == 0) continue;
+    if (view.weight.size() == 0) continue;
     at(pieces, view.index).push_back({view.first, view.first + view.weight.size()});
   }
   return pieces;
+}
+
+// Returns "" or a sentence on a view of no parameter.
+std::string unknown_view(const std::vector<ParameterShape>& parameters,
+                         const std::vector<ParameterView>& views, std::size_t rank) {
+  for (const ParameterView& view : views) {
+    if (view.index >= 0 && view.index < std::ssize(parameters)) continue;
+    return "rank " + std::to_string(rank) + " holds a view of parameter " +
+           std::to_string(view.index) + ", and there are " + std::to_string(parameters.size());
+  }
+  return "";
 }
 
 std::string gap_in(const ParameterShape& parameter, std::vector<Piece> pieces,
@@ -44,6 +55,8 @@ std::string uncovered(const std::vector<ParameterShape>& parameters, bool sharde
                       const std::vector<std::vector<ParameterView>>& ranks) {
   std::vector<std::vector<Piece>> together(parameters.size());
   for (std::size_t r = 0; r < ranks.size(); ++r) {
+    if (const std::string unknown = unknown_view(parameters, ranks[r], r); !unknown.empty())
+      return unknown;
     const std::vector<std::vector<Piece>> pieces = pieces_of(parameters, ranks[r]);
     for (std::size_t p = 0; p < parameters.size(); ++p) {
       together[p].insert(together[p].end(), pieces[p].begin(), pieces[p].end());

@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-// Returns "" or the first gap or overlap as a sentence. `ranks` has the views of each rank. Sharded
-// parameters are cut among the ranks; others are whole on each.
+// Returns "" or the first gap, overlap or view of no parameter as a sentence. `ranks` has the views
+// of each rank. Sharded parameters are cut among the ranks; others are whole on each.
 std::string uncovered(const std::vector<ParameterShape>& parameters, bool sharded,
                       const std::vector<std::vector<ParameterView>>& ranks);
 

@@ -1,8 +1,10 @@
 // The router of a mixture of experts: arithmetic.md 2.11. Routing runs in fp32 in both numerics.
 #pragma once
 
+#include "kernels/core/contract.h"
+#include "kernels/core/operand.h"
 #include "kernels/core/queue.h"
-#include "kernels/ops/dropout.h"
+#include "kernels/core/step_state.h"
 
 namespace lockstep {
 

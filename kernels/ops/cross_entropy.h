@@ -1,8 +1,10 @@
 // Cross entropy with masked targets: arithmetic.md 2.12, and the microbatch's loss of section 1.
 #pragma once
 
+#include "kernels/core/contract.h"
+#include "kernels/core/operand.h"
 #include "kernels/core/queue.h"
-#include "kernels/ops/dropout.h"
+#include "kernels/core/step_state.h"
 
 namespace lockstep {
 

@@ -47,7 +47,8 @@ void check(const AttentionTables& op) {
 void check(const CudnnAttentionForward& op) { check_common(op); }
 void check(const CudnnAttentionBackward& op) {
   check_common(op);
-  require_contiguous(op.dout, op.qkv.rows, std::int64_t{op.heads} * op.head_dim, "dout is [T, heads * hd]");
+  require_contiguous(op.dout, op.qkv.rows, std::int64_t{op.heads} * op.head_dim,
+                     "dout is [T, heads * hd]");
   require_contiguous(op.dqkv, op.qkv.rows, op.qkv.cols, "dqkv is shaped as qkv");
 }
 

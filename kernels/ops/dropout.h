@@ -1,24 +1,11 @@
 // Hidden dropout, keyed by document and position: arithmetic.md 0.4. The key lies in device memory
-// so that no graph bakes it.
+// so that no graph bakes it in.
 #pragma once
 
 #include "kernels/core/contract.h"
-#include "kernels/core/operand.h"
+#include "kernels/core/step_state.h"
 
 namespace lockstep {
-
-// The numbers that a step reads from device memory: written by the loader before the step, the same
-// address in every step.
-struct StepState {
-  std::uint32_t seed_low = 0;
-  std::uint32_t seed_high = 0;
-  std::uint32_t step = 0;     // Optimizer steps from 0.
-  float inverse_targets = 0;  // invN: 1 / unmasked targets of the whole step.
-  float learning_rate = 0;
-  float bias_correction1 = 0;  // ib1, ib2 of AdamW.
-  float bias_correction2 = 0;
-  float inverse_microbatches = 0;  // invM: 1 / microbatches of the whole step.
-};
 
 // The constants of one dropout site. `active == false` is the identity inside documents (p == 0, or
 // evaluation).

@@ -1,6 +1,7 @@
 // Embedding with dropout site 1: arithmetic.md 2.1.
 #pragma once
 
+#include "kernels/core/operand.h"
 #include "kernels/core/queue.h"
 #include "kernels/ops/dropout.h"
 

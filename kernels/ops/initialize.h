@@ -2,9 +2,9 @@
 #pragma once
 
 #include "kernels/core/contract.h"
+#include "kernels/core/init.h"
 #include "kernels/core/operand.h"
 #include "kernels/core/queue.h"
-#include "kernels/ops/init.h"
 
 namespace lockstep {
 

@@ -1,8 +1,10 @@
 // Global norm, clipping and AdamW: arithmetic.md 1 and 2.13. All fp32.
 #pragma once
 
+#include "kernels/core/contract.h"
+#include "kernels/core/operand.h"
 #include "kernels/core/queue.h"
-#include "kernels/ops/dropout.h"
+#include "kernels/core/step_state.h"
 
 namespace lockstep {
 

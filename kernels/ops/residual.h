@@ -1,6 +1,7 @@
 // Residual connection with hidden dropout: arithmetic.md 2.3.
 #pragma once
 
+#include "kernels/core/operand.h"
 #include "kernels/core/queue.h"
 #include "kernels/ops/dropout.h"
 

@@ -25,7 +25,14 @@ def holes(table):
             yield line
 
 
+def unknown_words(table, dictionary):
+    """Parts of the keys in a table of keys that the dictionary of the reader's fuzzer lacks."""
+    keys = re.findall(r"^\| `([a-z][a-z0-9_.]*)` \|", table, re.MULTILINE)
+    return sorted({word for key in keys for word in key.split(".")} - set(re.findall(r'^"(\w+)"', dictionary, re.MULTILINE)))
+
+
 def test_itself():
+    assert unknown_words("| `a.b_c` | x |\n| `a.d` | y |\n", '"a"\n"d"\n') == ["b_c"]
     text = "a\n<!-- begin: x -->\nold\n<!-- end -->\nb\n"
     assert renewed(text, lambda words: words + "!\n") == "a\n<!-- begin: x -->\nx!\n<!-- end -->\nb\n"
     assert renewed(text, lambda words: "old\n") == text
@@ -43,6 +50,7 @@ def main():
     options.add_argument("--fix", action="store_true")
     options = options.parse_args()
     blocks, complaints = 0, []
+    dictionary = (options.root / "tests/fuzz/reader.dict").read_text()
 
     def printed(words):
         answer = subprocess.run([options.lockstep, *words.split()], capture_output=True, text=True, timeout=300, check=True)
@@ -55,6 +63,7 @@ def main():
         for block in BLOCK.finditer(new):
             blocks += 1
             complaints += [f"{name}: an empty cell: {row}" for row in holes(block["table"])]
+            complaints += [f"tests/fuzz/reader.dict lacks {word}" for word in unknown_words(block["table"], dictionary)]
         if text != new and options.fix:
             path.write_text(new)
         elif text != new:

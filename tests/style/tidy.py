@@ -140,12 +140,19 @@ def complaints_of(name, text):
     yield from name_complaints(name, code)
 
 
+def unbuilt(tests, lists):
+    """Files of tests, named from tests/, that no CMakeLists.txt names: they are not built, and nothing fails."""
+    named = set(re.findall(r"[\w/]+", lists))
+    return [name for name in tests if name.removesuffix("_test.cpp") not in named]
+
+
 def test_itself():
     for ban in BANS:
         name = ban.folders[0] + "a.cpp"
         for line, want in ((ban.example, True), (ban.fine, False)):
             caught = list(ban.complaints(name, line, source.code(line)))
             assert bool(caught) == want, (ban.pattern.pattern, line, caught)
+    assert unbuilt(["a/b_test.cpp", "a/c_test.cpp"], "lockstep_test(a/b LABELS host)") == ["a/c_test.cpp"]
     assert not list(complaints_of("engine/a.cpp", '// cudaDeviceSynchronize\nconst char* x = "rand()";\n'))
     assert list(complaints_of("engine/Bad.cpp", "int x;\n"))
     assert list(complaints_of("engine/a.cpp", "void DoIt(int x) {\n}\n"))
@@ -172,6 +179,9 @@ def main():
     builds += source.files(root, suffixes=(".txt", ".cmake"))
     for path in builds:
         complaints += flag_complaints(str(path.relative_to(root)), path.read_text())
+    tests = [str(path.relative_to(root / "tests")) for path in files if path.name.endswith("_test.cpp")]
+    lists = "".join(path.read_text() for path in source.files(root, suffixes=(".txt",)) if path.name == "CMakeLists.txt")
+    complaints += [f"tests/{name}: no CMakeLists.txt has a lockstep_test of it" for name in unbuilt(tests, lists)]
     source.finish(complaints, len(files), "tidy")
 
 

@@ -43,6 +43,13 @@ TEST(Shards, AnOverlapIsNamed) {
             "the ranks hold twice: a from element 2");
 }
 
+TEST(Shards, AViewOfNoParameterIsNamed) {
+  EXPECT_EQ(gap(true, {{part(0, 0, 6), part(1, 0, 4)}, {part(2, 0, 4)}}),
+            "rank 1 holds a view of parameter 2, and there are 2");
+  EXPECT_EQ(gap(false, {{part(-1, 0, 0), part(0, 0, 6), part(1, 0, 4)}}),
+            "rank 0 holds a view of parameter -1, and there are 2");
+}
+
 TEST(Shards, WithoutShardingEachRankHoldsAll) {
   const std::vector<ParameterView> all{part(0, 0, 6), part(1, 0, 4)};
   EXPECT_EQ(gap(false, {all, all}), "");

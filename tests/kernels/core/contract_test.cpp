@@ -9,6 +9,7 @@
 #include "kernels/core/reduce.h"
 #include "kernels/diagnostics/digest.h"
 #include "kernels/ops/cross_entropy.h"
+#include "kernels/ops/dropout.h"
 #include "kernels/ops/initialize.h"
 #include "kernels/ops/optimizer.h"
 #include "kernels/ops/rms_norm.h"
