@@ -1,4 +1,4 @@
-// A folder of its own for a run, gone at the end.
+// A folder of its own for a run, gone at the end; if the run is killed, at the start of the next.
 #pragma once
 
 #include <string>
@@ -15,6 +15,7 @@ class RunFolder {
 
  private:
   std::string path_;
+  int lock_ = -1;
 };
 
 }  // namespace lockstep

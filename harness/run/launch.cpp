@@ -202,19 +202,18 @@ ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOp
   const RunIdentity run{.name = me.job, .key = place.address ? meeting_key(std::getenv) : ""};
   const auto meeting = [&](int rank) -> std::unique_ptr<Store> {
     if (!place.address)
-      return std::make_unique<SharedMemoryStore>(place.path, rank, count, options.deadline_s);
+      return std::make_unique<SharedMemoryStore>(place.memory, rank, count, options.deadline_s);
     return std::make_unique<TcpStore>(*place.address, run, rank, count, options.deadline_s);
   };
-  const bool creates = !place.address && me.rank == 0;
-  if (creates) SharedMemoryStore::create(place.path, count);
-  const ExitStatus status = run_process({.number = me.rank,
-                                         .of = me.size,
-                                         .local = me.local_rank,
-                                         .meeting = meeting,
-                                         .same = same_in_all(scenario)},
-                                        scenario, one_each, body);
-  if (creates) ::unlink(place.path.c_str());
-  return status;
+  std::optional<SharedSegment> segment;
+  if (!place.address && me.rank == 0)
+    segment.emplace(SharedMemoryStore::create(place.memory, count));
+  return run_process({.number = me.rank,
+                      .of = me.size,
+                      .local = me.local_rank,
+                      .meeting = meeting,
+                      .same = same_in_all(scenario)},
+                     scenario, one_each, body);
 }
 
 }  // namespace
@@ -235,9 +234,9 @@ bool over_nccl(const Scenario& scenario, const std::string& device, bool by_laun
 ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFolder& folder,
                        const std::function<ExitStatus(const LocalRanks&)>& body,
                        const RankEnded& ended) {
-  const std::string place = folder.path() + "/meeting";
+  const SharedPlace place{folder.path() + "/meeting"};
   const int count = static_cast<int>(scenario.parallel.data);
-  SharedMemoryStore::create(place, count);
+  const SharedSegment segment = SharedMemoryStore::create(place, count);
   const bool apart = over_nccl(scenario, "", false);
   const auto meeting = [&](int rank) {
     return std::make_unique<SharedMemoryStore>(place, rank, count, deadline_s);

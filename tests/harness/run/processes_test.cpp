@@ -281,6 +281,36 @@ TEST_F(RankProcesses, RefuseWhatALauncherSaysWrong) {
   EXPECT_THAT(slurp(folder_ / "2"), HasSubstr("RANK is 2, but WORLD_SIZE is 2"));
 }
 
+TEST_F(RankProcesses, LeaveAFileOfTheUserWhereTheyWereToMeet) {
+  const std::string keep = folder_.file("keep", "precious");
+  const auto first =
+      started(file(2, "auto", "optim_grads") + " --meeting " + keep, 0, 2, "job", folder_ / "0");
+  EXPECT_EQ(first->exit_status(), 2);
+  EXPECT_THAT(slurp(folder_ / "0"), HasSubstr("is no segment of this user's lockstep: it stays"));
+  EXPECT_EQ(slurp(keep), "precious");
+}
+
+// The segment of a run that was killed, with all its processes, is gone after the next run.
+TEST_F(RankProcesses, RemoveWhatAKilledRunLeft) {
+  const std::string temporary = folder_ / "tmp", scenario = file(2, "shm", "optim_grads");
+  std::filesystem::create_directory(temporary);
+  const auto is_empty = [&] { return std::filesystem::is_empty(temporary); };
+  ::setenv("TMPDIR", temporary.c_str(), 1);
+  Started run("train --device sim --quiet --steps 1000000 " + scenario);
+  Started other("train --device sim --quiet --steps 1000000 " + scenario);
+  EXPECT_TRUE(comes_true(
+      [&] { return children_of(run.pid()).size() == 2 && children_of(other.pid()).size() == 2; }));
+  const std::vector<pid_t> ranks = children_of(run.pid());
+  EXPECT_TRUE(run.kill_now());
+  EXPECT_TRUE(comes_true([&] { return std::none_of(ranks.begin(), ranks.end(), lives); }));
+  EXPECT_FALSE(is_empty());
+  EXPECT_EQ(run_lockstep("train --device sim --quiet " + scenario).status, 0);
+  ::unsetenv("TMPDIR");
+  const auto left = std::distance(std::filesystem::directory_iterator(temporary), {});
+  EXPECT_EQ(left, 1);  // That of the run that goes on.
+  EXPECT_EQ(children_of(other.pid()).size(), 2u);
+}
+
 TEST_F(RankProcesses, AreJudgedByTheOracle) {
   const std::string scenario = file(2, "shm", "optim_grads_params");
   const Ran ran =
