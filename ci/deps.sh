@@ -9,7 +9,7 @@ case "$ID:${VERSION_ID:-}" in
   ubuntu:2[4-9].* | ubuntu:[3-9][0-9].* | debian:1[3-9]) boost= ;;
   *)
     echo "deps: $ID ${VERSION_ID:-} is not known; known are Debian 12 and Ubuntu 24.04, and newer." >&2
-    echo "deps: it takes g++ >= 12, cmake >= 3.25, ninja, python3, zlib, yaml-cpp, GoogleTest, RapidCheck, and Boost >= 1.75" >&2
+    echo "deps: it takes g++ >= 12, cmake >= 3.25, ninja, python3, zlib, libcrypto (OpenSSL 3), yaml-cpp, GoogleTest, RapidCheck, and Boost >= 1.75" >&2
     echo "deps: (headers, program_options, json). With these in place: LOCKSTEP_SKIP_DEPS=1 bash ci/test.sh" >&2
     [[ -n ${LOCKSTEP_SKIP_DEPS:-} ]] && exit 0
     exit 3
@@ -20,7 +20,7 @@ if [[ -n ${LOCKSTEP_SKIP_DEPS:-} ]]; then exit 0; fi
 packages=(
   g++ cmake ninja-build ccache python3 python3-yaml
   "libboost$boost-dev" "libboost-program-options$boost-dev" "libboost-json$boost-dev"
-  zlib1g-dev libyaml-cpp-dev libgtest-dev libgmock-dev librapidcheck-dev
+  zlib1g-dev libssl-dev libyaml-cpp-dev libgtest-dev libgmock-dev librapidcheck-dev
 )
 missing=()
 for package in "${packages[@]}"; do

@@ -12,13 +12,15 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O3")
 
 option(LOCKSTEP_TESTS "Build the tests" ON)
 option(LOCKSTEP_CUDA "Build the CUDA object when a CUDA toolkit is found" ON)
-option(LOCKSTEP_STATIC "Link Boost, yaml-cpp and zlib statically, so that an installed tree runs elsewhere" ON)
+option(LOCKSTEP_STATIC "Link Boost, yaml-cpp, zlib and libcrypto statically, so that an installed tree runs elsewhere" ON)
 
 find_package(Threads REQUIRED)
 set(Boost_USE_STATIC_LIBS ${LOCKSTEP_STATIC})
 find_package(Boost 1.75 REQUIRED COMPONENTS program_options json)
 set(ZLIB_USE_STATIC_LIBS ${LOCKSTEP_STATIC})
 find_package(ZLIB REQUIRED)
+set(OPENSSL_USE_STATIC_LIBS ${LOCKSTEP_STATIC})
+find_package(OpenSSL 3 REQUIRED COMPONENTS Crypto)
 
 # The distributions' package of yaml-cpp describes the shared library only (0.7 as `yaml-cpp`, 0.8 as
 # `yaml-cpp::yaml-cpp`), but carries the static one too.

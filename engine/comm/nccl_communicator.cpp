@@ -10,6 +10,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -206,6 +207,10 @@ class NcclCommunicator final : public Communicator {
         store_.all_gather_object(call, (has_room ? "+" : "-") + reach);
     const auto reach_of = [&](std::size_t peer) { return told[peer].substr(1); };
     for (std::size_t peer = 0; peer < told.size(); ++peer) {
+      if (told[peer].empty())
+        throw BadFrame("rank " + std::to_string(peer) + " does not say what it reaches");
+    }
+    for (std::size_t peer = 0; peer < told.size(); ++peer) {
       if (reach_of(peer).empty() || reach_of(peer) != reach_of(0) || call.bytes == 0) return false;
     }
     for (std::size_t peer = 0; peer < told.size(); ++peer) {
@@ -258,12 +263,19 @@ class NcclCommunicator final : public Communicator {
     store_.post(waiting.front().call, bytes);
     store_.await_posts();
     for (int peer = 0; peer < size(); ++peer) {
-      const std::byte* const theirs = store_.outbox_of(peer);
+      const std::span<const std::byte> posted = store_.posted_by(peer);
+      if (posted.size() < sizeof count || (posted.size() - sizeof count) % sizeof(CollectiveCall))
+        throw BadFrame("rank " + std::to_string(peer) + " posted no list of calls");
+      const std::byte* const theirs = posted.data();
       std::size_t others = 0;
       std::memcpy(&others, theirs, sizeof others);
+      if (others != (posted.size() - sizeof count) / sizeof(CollectiveCall))
+        throw BadFrame("rank " + std::to_string(peer) + " posted another number of calls");
       for (std::size_t i = 0; i < std::max(count, others); ++i) {
         CollectiveCall call;  // No call after the last.
         if (i < others) std::memcpy(&call, theirs + sizeof others + i * sizeof call, sizeof call);
+        if (!is_well_formed(call))
+          throw BadFrame("rank " + std::to_string(peer) + " posted no call");
         require_same_call(rank(), i < count ? waiting[i].call : CollectiveCall{}, peer, call);
       }
     }

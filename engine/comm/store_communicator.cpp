@@ -46,14 +46,15 @@ class Rounds {
           leave(outbox, static_cast<const std::byte*>(from) + first, count);
         },
         [&](int peer, std::size_t first, std::size_t count) {
-          take(part(to, peer, call.bytes) + first, store_.outbox_of(peer), count);
+          take(part(to, peer, call.bytes) + first, store_.outbox_of(peer, count), count);
         });
   }
 
   void exchange(const CollectiveCall& call, void* to, const void* from, const Move& leave,
                 const Move& take) {
+    const std::size_t all = size();
     in_rounds(
-        call, size(),
+        call, all,
         [&](std::byte* outbox, std::size_t first, std::size_t count) {
           for (int peer = 0; peer < size(); ++peer) {
             if (peer != rank())
@@ -61,8 +62,8 @@ class Rounds {
           }
         },
         [&](int peer, std::size_t first, std::size_t count) {
-          take(part(to, peer, call.bytes) + first, part(store_.outbox_of(peer), rank(), count),
-               count);
+          const std::byte* const theirs = store_.outbox_of(peer, all * count);
+          take(part(to, peer, call.bytes) + first, part(theirs, rank(), count), count);
         });
   }
 

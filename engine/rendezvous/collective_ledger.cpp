@@ -18,7 +18,19 @@ void put(char (&to)[size], std::string_view from) {
   to[length] = '\0';
 }
 
+template <std::size_t size>
+bool is_printable(const char (&name)[size]) {
+  const auto* const end = std::find(std::begin(name), std::end(name), '\0');
+  return end != std::end(name) &&
+         std::all_of(std::begin(name), end, [](char c) { return c >= ' ' && c <= '~'; });
+}
+
 }  // namespace
+
+bool is_well_formed(const CollectiveCall& call) {
+  return call.kind <= CollectiveKind::launch && is_printable(call.purpose) &&
+         is_printable(call.stream);
+}
 
 bool CollectiveCall::agrees_with(const CollectiveCall& other) const {
   return sequence == other.sequence && kind == other.kind && unit == other.unit &&

@@ -27,6 +27,10 @@ struct CollectiveCall {
 // "collective 12, all_gather (gather of unit 3, 4096 bytes a rank) on stream gather".
 std::string text(const CollectiveCall& call);
 
+// Whether all fields are what a rank writes: a known kind, and names that end within their arrays
+// and can be printed. A call that comes from another machine is held to it before it is read.
+bool is_well_formed(const CollectiveCall& call);
+
 class CollectiveLedger {
  public:
   const CollectiveCall& append(CollectiveKind kind, const CollectiveName& name, std::size_t bytes,

@@ -1,13 +1,13 @@
 #include "engine/rendezvous/connection.h"
 
+#include <array>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
-#include <cstring>
-#include <type_traits>
 #include <utility>
 
-#include "engine/rendezvous/store.h"
+#include "engine/rendezvous/collective_errors.h"
 
 namespace lockstep {
 namespace {
@@ -15,88 +15,53 @@ namespace {
 namespace asio = boost::asio;
 using ErrorCode = boost::system::error_code;
 
-constexpr std::uint32_t kMagic = 0x4c53'4e32;  // Identifies this layout.
-
-struct Head {
-  std::uint32_t magic = kMagic;
-  Message::Kind kind = Message::Kind::hello;
-  std::int32_t from = 0;
-  std::uint32_t number = 0;
-  std::uint64_t bytes = 0;  // The size of the body.
-  CollectiveCall call = {};
-};
-static_assert(std::is_trivially_copyable_v<Head>);
-
 }  // namespace
 
-EncodedMessage encoded(const Message& message) {
-  const Head head{.kind = message.kind,
-                  .from = message.from,
-                  .number = message.number,
-                  .bytes = message.body.size(),
-                  .call = message.call};
-  std::vector<std::byte> bytes(sizeof head + message.body.size());
-  std::memcpy(bytes.data(), &head, sizeof head);
-  if (!message.body.empty())
-    std::memcpy(bytes.data() + sizeof head, message.body.data(), message.body.size());
-  return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
-}
-
-std::vector<std::byte> as_bytes(const std::string& text) {
-  const auto* const first = reinterpret_cast<const std::byte*>(text.data());
-  return {first, first + text.size()};
-}
-std::string as_text(const std::vector<std::byte>& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-Connection::Connection(Socket socket) : socket_(std::move(socket)), head_(sizeof(Head)) {
+Connection::Connection(Socket socket, std::size_t most_waiting)
+    : socket_(std::move(socket)), most_waiting_(most_waiting) {
   ErrorCode ignored;  // The next read reports a connection that is gone.
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
 }
 
-void Connection::start(std::function<void(Message)> came, std::function<void()> closed) {
+void Connection::start(std::function<void(Message)> came,
+                       std::function<void(const std::string&)> closed) {
   came_ = std::move(came);
   closed_ = std::move(closed);
-  read_head();
+  read();
 }
 
-void Connection::read_head() {
-  asio::async_read(
-      socket_, asio::buffer(head_),
-      [self = shared_from_this()](const ErrorCode& error, std::size_t) {
-        Head head;
-        std::memcpy(&head, self->head_.data(), sizeof head);
-        if (error || head.magic != kMagic || head.kind > Message::Kind::failed ||
-            head.bytes > Store::kOutbox) {
-          return self->close();
-        }
-        head.call.purpose[sizeof head.call.purpose - 1] =
-            head.call.stream[sizeof head.call.stream - 1] = '\0';
-        self->message_ = {
-            .kind = head.kind, .from = head.from, .number = head.number, .call = head.call};
-        self->message_.body.resize(head.bytes);
-        self->read_body();
-      });
-}
-
-void Connection::read_body() {
-  asio::async_read(socket_, asio::buffer(message_.body),
+void Connection::read() {
+  const std::span<std::byte> wanted = reader_.wanted();
+  asio::async_read(socket_, asio::buffer(wanted.data(), wanted.size()),
                    [self = shared_from_this()](const ErrorCode& error, std::size_t) {
-                     if (error) return self->close();
-                     self->came_(std::move(self->message_));
-                     if (self->open_) self->read_head();
+                     if (error || !self->open_) return self->close();
+                     try {
+                       if (self->reader_.came()) self->came_(self->reader_.take());
+                     } catch (const BadFrame& bad) {
+                       return self->close(bad.what());
+                     }
+                     if (self->open_) self->read();
                    });
 }
 
 void Connection::send(EncodedMessage encoded_message) {
   if (!open_ || finished_) return;
-  out_.push_back(std::move(encoded_message));
+  if (out_.size() >= most_waiting_) {
+    // Later: whoever sends is in the middle of its own work.
+    asio::post(socket_.get_executor(), [self = shared_from_this()] { self->close(); });
+    return;
+  }
+  std::optional<Digest> seal;
+  if (seal_) seal = sealed(*seal_, encoded_message);
+  out_.push_back({std::move(encoded_message), seal});
   if (out_.size() == 1) write();
 }
 
 void Connection::write() {
-  asio::async_write(socket_, asio::buffer(*out_.front()),
+  const Outgoing& first = out_.front();
+  const std::array<asio::const_buffer, 2> bytes{
+      asio::buffer(*first.message), first.seal ? asio::buffer(*first.seal) : asio::const_buffer()};
+  asio::async_write(socket_, bytes,
                     [self = shared_from_this()](const ErrorCode& error, std::size_t) {
                       if (error || !self->open_) return self->close();
                       self->out_.pop_front();
@@ -112,11 +77,11 @@ void Connection::finish() {
   socket_.shutdown(Socket::shutdown_send, ignored);
 }
 
-void Connection::close() {
+void Connection::close(const std::string& why) {
   if (!std::exchange(open_, false)) return;
   ErrorCode ignored;
   socket_.close(ignored);
-  if (closed_) closed_();
+  if (closed_) closed_(why);
 }
 
 }  // namespace lockstep

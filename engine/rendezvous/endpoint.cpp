@@ -1,6 +1,8 @@
 #include "engine/rendezvous/endpoint.h"
 
 #include <boost/asio/post.hpp>
+#include <exception>
+#include <new>
 #include <utility>
 
 namespace lockstep {
@@ -27,11 +29,49 @@ void Membership::count_connection(int change) {
   news.notify_all();
 }
 
-Endpoint::Endpoint(Membership& membership, const TcpAddress& address, const std::string& run,
+void Membership::break_off(const std::string& why) {
+  const std::lock_guard lock(mutex);
+  if (broken.empty()) broken = why;
+  news.notify_all();
+}
+
+void Membership::require_whole() const {
+  if (!broken.empty()) throw BadFrame(broken);
+}
+
+void Membership::require_next(const Message& message) {
+  if (message.kind != Message::Kind::post) return;
+  const std::lock_guard lock(mutex);
+  const Peer& from = peer(message.from);
+  const std::string who = "rank " + std::to_string(message.from),
+                    posted = who + " posted round " + std::to_string(message.number);
+  if (from.state == Store::absent) throw BadFrame(who + " posted a round without having come");
+  if (from.state != Store::here) throw BadFrame(who + " posted a round after it had left");
+  if (message.number != from.posted + 1)
+    throw BadFrame(posted + ", and " + std::to_string(from.posted + 1) + " is its next");
+  const std::uint32_t own = peer(rank).posted;
+  if (static_cast<std::int32_t>(message.number - own) > 1)  // Rounds may pass 32 bits.
+    throw BadFrame(posted + " before round " + std::to_string(own + 1) + " had all posts");
+}
+
+Endpoint::Endpoint(Membership& membership, const TcpAddress& address, const RunIdentity& run,
                    Store::Clock::duration beat)
-    : peers_(membership.rank == 0 ? make_store_server(context_, membership, address.port, run, beat)
+    : membership_(membership),
+      peers_(membership.rank == 0 ? make_store_server(context_, membership, address, run, beat)
                                   : make_store_client(context_, membership, address, run)),
-      thread_([this] { context_.run(); }) {}
+      thread_([this] { serve(); }) {}
+
+// What is thrown here has nobody above it who could catch it; the ranks' threads learn it where
+// they wait.
+void Endpoint::serve() {
+  try {
+    context_.run();
+  } catch (const std::bad_alloc&) {
+    membership_.break_off("out of memory");
+  } catch (const std::exception& error) {
+    membership_.break_off(std::string("the connections failed: ") + error.what());
+  }
+}
 
 Endpoint::~Endpoint() {
   context_.stop();

@@ -34,9 +34,16 @@ struct Membership {
   int size() const { return static_cast<int>(peers.size()); }
   Peer& peer(int r) { return at(peers, r); }
   // These lock the mutex and notify waiting threads. `message` says that its rank is here, has
-  // posted or has left.
+  // posted or has left; it has been checked.
   void take_in(Message message);
   void count_connection(int change);
+  // What another process did makes the run impossible, or this process cannot go on; the first
+  // reason counts.
+  void break_off(const std::string& why);
+  // Throws BadFrame unless the message may come next from its rank: a post is of a rank that is
+  // here, of its next round, and at most one round ahead of this rank's.
+  void require_next(const Message& message);
+  void require_whole() const;  // Throws what broke it off; the caller holds the mutex.
 
   const int rank;
   std::mutex mutex;
@@ -47,6 +54,7 @@ struct Membership {
   Welcome welcome = Welcome::awaited;  // The answer that a client got; `reason` says why it is
                                        // refused, or has found no server yet.
   std::string reason;
+  std::string broken;                          // Why the run was broken off; "" if it was not.
   bool server_is_lost = false;                 // No other rank is heard any more.
   Store::Clock::time_point server_heard = {};  // When a client last heard from the server.
 };
@@ -62,15 +70,19 @@ class Peers {
 // All processes give the same `run`, or are refused. The server throws std::runtime_error if it
 // cannot listen, and sends a heartbeat every `beat`.
 std::unique_ptr<Peers> make_store_server(boost::asio::io_context&, Membership& membership,
-                                         std::uint16_t port, const std::string& run,
+                                         const TcpAddress& address, const RunIdentity& run,
                                          Store::Clock::duration beat);
+// The most messages that wait for a rank that reads: two rounds of all ranks, and that each has
+// come and gone.
+inline std::size_t most_waiting(int ranks) { return 4 * static_cast<std::size_t>(ranks) + 16; }
+
 std::unique_ptr<Peers> make_store_client(boost::asio::io_context&, Membership& membership,
-                                         const TcpAddress& server, const std::string& run);
+                                         const TcpAddress& server, const RunIdentity& run);
 
 class Endpoint {
  public:
   // Rank 0's endpoint is the server.
-  Endpoint(Membership& membership, const TcpAddress& address, const std::string& run,
+  Endpoint(Membership& membership, const TcpAddress& address, const RunIdentity& run,
            Store::Clock::duration beat);
   ~Endpoint();  // Stops at once; the membership outlives it.
   // May be called from any thread. `say` sends to all other ranks, `leave` sends the last message.
@@ -78,6 +90,9 @@ class Endpoint {
   void leave(const Message& word);
 
  private:
+  void serve();
+
+  Membership& membership_;
   boost::asio::io_context context_;
   std::unique_ptr<Peers> peers_;
   std::thread thread_;

@@ -1,38 +1,18 @@
 #include "engine/rendezvous/shared_memory_store.h"
 
-#include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <climits>
-#include <cstdio>
-#include <cstring>
 #include <exception>
-#include <new>
+#include <string>
 #include <thread>
 
-#include "kernels/core/require.h"
-
 namespace lockstep {
-namespace {
-
-constexpr std::uint32_t kMagic = 0x4c53'7368;  // Identifies this layout.
-
-struct Header {
-  std::uint32_t magic, ranks;
-};
-
-[[noreturn]] void fail(const std::string& what) {
-  throw std::runtime_error(what + ": " + std::strerror(errno));
-}
-
-}  // namespace
 
 // A number whose change other processes wait for.
 struct SharedMemoryStore::Counter {
@@ -65,7 +45,10 @@ struct SharedMemoryStore::Counter {
 struct alignas(64) SharedMemoryStore::Mailbox {
   std::atomic<std::uint32_t> state;
   Counter posted, taken;  // Rounds.
-  CollectiveCall call;    // The call of the last round posted; it stays until all have taken it.
+  // The call of the last round posted and the bytes of its outbox; they stay until all have taken
+  // them.
+  CollectiveCall call;
+  std::uint64_t filled;
 };
 
 namespace {
@@ -79,72 +62,52 @@ SharedMemoryStore::Mailbox& SharedMemoryStore::mailbox(int rank) const {
   return reinterpret_cast<Mailbox*>(static_cast<std::byte*>(memory_) + kPage)[rank];
 }
 
-const std::byte* SharedMemoryStore::outbox_of(int peer) const {
+std::byte* SharedMemoryStore::outbox_at(int rank) const {
   const std::size_t first = kPage + round_up(static_cast<std::size_t>(size()) * sizeof(Mailbox));
-  return static_cast<const std::byte*>(memory_) + first + static_cast<std::size_t>(peer) * kOutbox;
+  return static_cast<std::byte*>(memory_) + first + static_cast<std::size_t>(rank) * kOutbox;
+}
+
+std::span<const std::byte> SharedMemoryStore::posted_by(int peer) const {
+  return {outbox_at(peer), std::min<std::size_t>(mailbox(peer).filled, kOutbox)};
 }
 
 // ---- Joining ------------------------------------------------------------------------------------
 
 // The system fills the segment with zeros: all ranks are absent, and nothing was posted.
-void SharedMemoryStore::create(const std::string& path, int ranks) {
-  const std::string fresh = path + ".new";
-  ::unlink(fresh.c_str());
-  const int file = ::open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (file < 0) fail(fresh);
+std::size_t SharedMemoryStore::segment_bytes(int ranks) {
   const std::size_t count = ranks;
-  const std::size_t bytes = kPage + round_up(count * sizeof(Mailbox)) + count * kOutbox;
-  const Header header{kMagic, static_cast<std::uint32_t>(ranks)};
-  const bool written =
-      ::ftruncate(file, static_cast<off_t>(bytes)) == 0 &&
-      ::pwrite(file, &header, sizeof header, 0) == static_cast<ssize_t>(sizeof header);
-  ::close(file);
-  if (!written || ::rename(fresh.c_str(), path.c_str()) != 0) fail(path);
+  return kPage + round_up(count * sizeof(Mailbox)) + count * kOutbox;
 }
 
-SharedMemoryStore::SharedMemoryStore(const std::string& path, int rank, int ranks,
+SharedSegment SharedMemoryStore::create(const SharedPlace& place, int ranks) {
+  return SharedSegment(place, ranks, segment_bytes(ranks));
+}
+
+SharedMemoryStore::SharedMemoryStore(const SharedPlace& place, int rank, int ranks,
                                      double deadline_s)
     : Store(rank, ranks, deadline_s) {
+  const auto join = [this](void* memory) {
+    memory_ = memory;
+    std::uint32_t expected = absent;
+    if (mailbox(this->rank()).state.compare_exchange_strong(expected, here)) return true;
+    memory_ = nullptr;
+    return false;
+  };
   const Clock::time_point end = Clock::now() + deadline();
-  while (!open(path)) {
+  while (!open_segment(place, ranks, segment_bytes(ranks), join)) {
     if (Clock::now() >= end) {
-      throw CollectiveHang("rank " + std::to_string(rank) + " found no place to join at " + path +
-                           " " + within());
+      throw CollectiveHang("rank " + std::to_string(rank) + " found no place to join at " +
+                           place.path + " " + within());
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-}
-
-// False if there is none yet, or an older one.
-bool SharedMemoryStore::open(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (file < 0 && errno == ENOENT) return false;
-  if (file < 0) fail(path);
-  struct stat status {};
-  Header header{};
-  const bool read =
-      ::fstat(file, &status) == 0 && ::pread(file, &header, sizeof header, 0) == sizeof header;
-  void* memory = MAP_FAILED;
-  const std::size_t bytes = status.st_size;
-  if (read && header.magic == kMagic)
-    memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  ::close(file);
-  if (memory == MAP_FAILED) throw std::runtime_error(path + ": not a segment of this version");
-  memory_ = memory;
-  bytes_ = bytes;
-  std::uint32_t expected = absent;
-  const bool fits = header.ranks == static_cast<std::uint32_t>(size());
-  if (fits && mailbox(rank()).state.compare_exchange_strong(expected, here)) return true;
-  ::munmap(memory_, bytes_);
-  memory_ = nullptr;
-  return false;
 }
 
 SharedMemoryStore::~SharedMemoryStore() {
   if (!memory_) return;
   mailbox(rank()).state.store(std::uncaught_exceptions() > 0 ? failed : ended,
                               std::memory_order_release);
-  ::munmap(memory_, bytes_);
+  ::munmap(memory_, segment_bytes(size()));
 }
 
 // ---- A round ------------------------------------------------------------------------------------
@@ -153,8 +116,9 @@ SharedMemoryStore::Counter& SharedMemoryStore::counter(int peer, Mark mark) cons
   return mark == Mark::posted ? mailbox(peer).posted : mailbox(peer).taken;
 }
 
-void SharedMemoryStore::put(const CollectiveCall& call, std::size_t) {
+void SharedMemoryStore::put(const CollectiveCall& call, std::size_t filled) {
   mailbox(rank()).call = call;
+  mailbox(rank()).filled = filled;
   mailbox(rank()).posted.set(rounds());
 }
 

@@ -3,34 +3,35 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
+#include <span>
 
+#include "engine/rendezvous/shared_segment.h"
 #include "engine/rendezvous/store.h"
 
 namespace lockstep {
 
 class SharedMemoryStore final : public Store {
  public:
-  // Makes a fresh segment at `path` and replaces an earlier one. Rank 0, or the process that starts
-  // the ranks, calls it once.
-  static void create(const std::string& path, int ranks);
+  // Rank 0, or the process that starts the ranks, makes the segment and keeps it while they run.
+  [[nodiscard]] static SharedSegment create(const SharedPlace& place, int ranks);
 
   // Joins as `rank`, once a process, and waits for the segment if it is not there yet. A process
-  // that finds its rank taken has found an older segment, and waits for a fresh one in its place.
-  SharedMemoryStore(const std::string& path, int rank, int ranks, double deadline_s);
+  // that finds its rank taken has found an older segment, and waits for a fresh one.
+  SharedMemoryStore(const SharedPlace& place, int rank, int ranks, double deadline_s);
   ~SharedMemoryStore() override;
 
-  const std::byte* outbox_of(int peer) const override;
+  std::span<const std::byte> posted_by(int peer) const override;
 
  private:
   struct Mailbox;
   struct Counter;
 
-  bool open(const std::string& path);
+  static std::size_t segment_bytes(int ranks);
   Mailbox& mailbox(int rank) const;
   Counter& counter(int peer, Mark mark) const;
 
-  std::byte* outbox() override { return const_cast<std::byte*>(outbox_of(rank())); }
+  std::byte* outbox_at(int rank) const;
+  std::byte* outbox() override { return outbox_at(rank()); }
   void put(const CollectiveCall& call, std::size_t filled) override;
   void take() override;
   Progress progress_of(int peer, Mark mark) const override;
@@ -39,7 +40,6 @@ class SharedMemoryStore final : public Store {
   Last last_of(int peer) const override;
 
   void* memory_ = nullptr;
-  std::size_t bytes_ = 0;
 };
 
 }  // namespace lockstep

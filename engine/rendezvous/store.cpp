@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <span>
+#include <stdexcept>
 
 #include "kernels/core/at.h"
 #include "kernels/core/require.h"
@@ -40,9 +42,26 @@ void Store::await_posts() {
 
 void Store::end() { take(); }
 
+// The length that stands before words.
+std::size_t Store::announced_by(int peer) const {
+  std::size_t length = 0;
+  const bool is_there = posted_by(peer).size() >= sizeof length;
+  std::memcpy(&length, is_there ? outbox_of(peer) : outbox_of(peer, sizeof length), sizeof length);
+  return length;
+}
+
+const std::byte* Store::outbox_of(int peer, std::size_t needed) const {
+  const std::span<const std::byte> posted = posted_by(peer);
+  if (posted.size() == needed) return posted.data();
+  throw BadFrame("rank " + std::to_string(peer) + " posted " + std::to_string(posted.size()) +
+                 " bytes, and " + std::to_string(needed) + " are needed");
+}
+
 std::vector<std::string> Store::all_gather_object(const CollectiveCall& call,
                                                   const std::string& words) {
   constexpr std::size_t kMost = kOutbox - sizeof(std::size_t);
+  if (words.size() > kLongestWords)
+    throw std::runtime_error("words of " + std::to_string(words.size()) + " bytes are too many");
   std::vector<std::string> said(ranks_);
   std::size_t longest = 0, first = 0;
   do {
@@ -55,11 +74,15 @@ std::vector<std::string> Store::all_gather_object(const CollectiveCall& call,
     await_posts();
     for (int peer = 0; peer < ranks_; ++peer) {
       std::string& of_peer = at(said, peer);
-      std::size_t theirs = 0;
-      std::memcpy(&theirs, outbox_of(peer), sizeof theirs);
+      const std::size_t theirs = announced_by(peer), had = of_peer.size();
+      if (theirs > kLongestWords || theirs < had) {
+        throw BadFrame("rank " + std::to_string(peer) + " announces " + std::to_string(theirs) +
+                       " bytes of words, of which it has posted " + std::to_string(had));
+      }
       longest = std::max(longest, theirs);
-      const char* text = reinterpret_cast<const char*>(outbox_of(peer) + sizeof theirs);
-      of_peer.append(text, std::min(kMost, theirs - of_peer.size()));
+      const std::size_t more = std::min(kMost, theirs - had);
+      const std::byte* const text = outbox_of(peer, sizeof theirs + more) + sizeof theirs;
+      of_peer.append(reinterpret_cast<const char*>(text), more);
     }
     end();
     first += kMost;

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,10 +46,16 @@ class Store {
   // Posts a call; `filled` bytes of the outbox are for the others.
   void post(const CollectiveCall& call, std::size_t filled = 0);
   void await_posts();
-  virtual const std::byte* outbox_of(int peer) const = 0;
+  // What the peer has posted, which must be just `needed` bytes: throws BadFrame if it is not.
+  const std::byte* outbox_of(int peer, std::size_t needed) const;
+  // The same of any length: for a reader that finds the length in it.
+  virtual std::span<const std::byte> posted_by(int peer) const = 0;
+  const std::byte* outbox_of(int peer) const { return posted_by(peer).data(); }
   void end();  // This rank has read all that it needs.
 
-  // The words of every rank, in the order of ranks, in as many rounds as the longest needs.
+  // The words of every rank, in the order of ranks, in as many rounds as the longest needs. Words
+  // are at most kLongestWords: a rank that announces more is none of ours.
+  static constexpr std::size_t kLongestWords = std::size_t{64} << 20;
   std::vector<std::string> all_gather_object(const CollectiveCall& call, const std::string& words);
 
  protected:
@@ -85,6 +92,7 @@ class Store {
 
  private:
   void await(Mark mark);
+  std::size_t announced_by(int peer) const;
 
   int rank_, ranks_;
   Clock::duration deadline_;

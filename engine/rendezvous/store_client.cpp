@@ -2,8 +2,10 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <optional>
 #include <utility>
 
+#include "engine/rendezvous/collective_errors.h"
 #include "engine/rendezvous/endpoint.h"
 
 namespace lockstep {
@@ -15,7 +17,7 @@ using ErrorCode = boost::system::error_code;
 
 class StoreClient final : public Peers {
  public:
-  StoreClient(asio::io_context& context, Membership& membership, TcpAddress server, std::string run)
+  StoreClient(asio::io_context& context, Membership& membership, TcpAddress server, RunIdentity run)
       : context_(context),
         membership_(membership),
         server_(std::move(server)),
@@ -38,10 +40,11 @@ class StoreClient final : public Peers {
     resolver_.async_resolve(server_.host, std::to_string(server_.port), found);
   }
   // Rank 0 may not be there yet.
-  void try_again(const ErrorCode& error) {
+  void try_again(const ErrorCode& error) { try_again(error.message()); }
+  void try_again(const std::string& why) {
     {
       const std::lock_guard lock(membership_.mutex);
-      membership_.reason = error.message();
+      membership_.reason = why;
     }
     again_.expires_after(std::chrono::milliseconds(50));
     again_.async_wait([this](const ErrorCode& stopped) {
@@ -55,24 +58,63 @@ class StoreClient final : public Peers {
       return try_again(asio::error::make_error_code(asio::error::connection_refused));
     }
     membership_.count_connection(1);
-    connection_ = std::make_shared<Connection>(std::move(socket));
-    connection_->start([this](Message message) { hear(std::move(message)); }, [this] { lose(); });
+    connection_ = std::make_shared<Connection>(std::move(socket), most_waiting(membership_.size()));
+    connection_->start([this](Message message) { hear(std::move(message)); },
+                       [this](const std::string& why) { lose(why); });
+    handshake_.reset();
+    own_random_ = random_digest();
     connection_->send(encoded({.kind = Message::Kind::hello,
                                .from = membership_.rank,
                                .number = static_cast<std::uint32_t>(membership_.size()),
-                               .body = as_bytes(run_)}));
+                               .body = {own_random_.begin(), own_random_.end()}}));
   }
   void hear(Message message) {
     {
       const std::lock_guard lock(membership_.mutex);
       membership_.server_heard = Store::Clock::now();
     }
-    if (message.kind == Message::Kind::refused)
-      return answered(Membership::Welcome::refused, as_text(message.body));
-    if (message.kind == Message::Kind::welcome) answered(Membership::Welcome::given, "");
-    const bool known =
-        message.from >= 0 && message.from < membership_.size() && message.from != membership_.rank;
-    if (known && message.kind != Message::Kind::beat) membership_.take_in(std::move(message));
+    if (!handshake_) return hear_challenge(message);
+    if (!welcomed_) return hear_answer(message);
+    if (message.kind < Message::Kind::beat) throw BadFrame("rank 0 sent a frame out of turn");
+    if (message.from < 0 || message.from >= membership_.size() ||
+        message.from == membership_.rank) {
+      throw BadFrame("rank 0 passed on words of rank " + std::to_string(message.from) +
+                     ", which is none of the others");
+    }
+    if (message.kind == Message::Kind::beat) return;
+    membership_.require_next(message);
+    membership_.take_in(std::move(message));
+  }
+  // Rank 0 has to prove that it has the key before this rank says of which run it is.
+  void hear_challenge(const Message& message) {
+    if (message.kind != Message::Kind::challenge || message.body.size() != 2 * sizeof(Digest))
+      throw BadFrame("what listens there sent a frame out of turn");
+    const auto [random, proof] = halves(message.body);
+    handshake_.emplace(run_.key, membership_.rank, membership_.size(), own_random_, random);
+    if (!are_same(proof, handshake_->proof_of_rank_0())) {
+      answered(Membership::Welcome::refused, "what listens there does not have the same key");
+      return connection_->close();
+    }
+    std::vector<std::byte> body = as_bytes(run_.name);
+    const Digest own = handshake_->proof_of_rank(body);
+    body.insert(body.begin(), own.begin(), own.end());
+    connection_->send(
+        encoded({.kind = Message::Kind::proof, .from = membership_.rank, .body = std::move(body)}));
+    connection_->seal(handshake_->seal_of_rank());
+    connection_->reader().require_seals(handshake_->seal_of_rank_0());
+  }
+  void hear_answer(const Message& message) {
+    if (message.kind == Message::Kind::refused) {
+      return answered(Membership::Welcome::refused, message.body.empty()
+                                                        ? "rank 0 has said why on its own terminal"
+                                                        : printable(as_text(message.body)));
+    }
+    if (message.kind != Message::Kind::welcome)
+      throw BadFrame("what listens there sent a frame out of turn");
+    welcomed_ = true;
+    connection_->reader().trust("rank 0");
+    answered(Membership::Welcome::given, "");
+    membership_.take_in({.kind = Message::Kind::here, .from = 0});
   }
   void answered(Membership::Welcome welcome, const std::string& reason) {
     const std::lock_guard lock(membership_.mutex);
@@ -80,7 +122,9 @@ class StoreClient final : public Peers {
     membership_.reason = reason;
     membership_.news.notify_all();
   }
-  void lose() {
+  // `why` says that what came was no frame; else the connection has ended.
+  void lose(const std::string& why) {
+    if (welcomed_ && !why.empty()) membership_.break_off(why);
     Membership::Welcome answer{};
     {
       const std::lock_guard lock(membership_.mutex);
@@ -90,24 +134,28 @@ class StoreClient final : public Peers {
     if (answer == Membership::Welcome::given)
       membership_.take_in({.kind = Message::Kind::failed, .from = 0});
     if (answer == Membership::Welcome::awaited)
-      try_again(asio::error::make_error_code(asio::error::connection_reset));
+      try_again(why.empty() ? asio::error::make_error_code(asio::error::connection_reset).message()
+                            : why);
     membership_.count_connection(-1);
   }
 
   asio::io_context& context_;
   Membership& membership_;
   const TcpAddress server_;
-  const std::string run_;
+  const RunIdentity run_;
   Tcp::resolver resolver_{context_};
   asio::steady_timer again_{context_};
   // Null until there is a connection; nothing is sent before the welcome.
   std::shared_ptr<Connection> connection_;
+  Digest own_random_ = {};
+  std::optional<Handshake> handshake_;  // Of the connection, once rank 0 has answered the hello.
+  bool welcomed_ = false;
 };
 
 }  // namespace
 
 std::unique_ptr<Peers> make_store_client(asio::io_context& context, Membership& membership,
-                                         const TcpAddress& server, const std::string& run) {
+                                         const TcpAddress& server, const RunIdentity& run) {
   return std::make_unique<StoreClient>(context, membership, server, run);
 }
 

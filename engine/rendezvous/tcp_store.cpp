@@ -30,7 +30,7 @@ std::optional<TcpAddress> tcp_address(const std::string& text) {
 
 // ---- Joining ------------------------------------------------------------------------------------
 
-TcpStore::TcpStore(const TcpAddress& address, const std::string& run, int rank, int ranks,
+TcpStore::TcpStore(const TcpAddress& address, const RunIdentity& run, int rank, int ranks,
                    double deadline_s)
     : Store(rank, ranks, deadline_s),
       outbox_(kOutbox),
@@ -41,8 +41,10 @@ TcpStore::TcpStore(const TcpAddress& address, const std::string& run, int rank, 
 
 void TcpStore::await_welcome(const TcpAddress& address) {
   std::unique_lock lock(membership_->mutex);
-  membership_->news.wait_for(lock, deadline(),
-                             [&] { return membership_->welcome != Membership::Welcome::awaited; });
+  membership_->news.wait_for(lock, deadline(), [&] {
+    return membership_->welcome != Membership::Welcome::awaited || !membership_->broken.empty();
+  });
+  membership_->require_whole();
   const std::string who = "rank " + std::to_string(rank());
   if (membership_->welcome == Membership::Welcome::awaited) {
     throw CollectiveHang(who + " found no rank 0 at " + text(address) + " " + within() + ": " +
@@ -67,19 +69,31 @@ TcpStore::~TcpStore() {
 void TcpStore::put(const CollectiveCall& call, std::size_t filled) {
   Message message{.kind = Message::Kind::post, .from = rank(), .number = rounds(), .call = call};
   message.body.assign(outbox_.begin(), outbox_.begin() + static_cast<std::ptrdiff_t>(filled));
+  // A peer's answer may come before say() returns, and is held against this rank's round.
+  membership_->take_in(message);
   endpoint_->say(message);
-  membership_->take_in(std::move(message));
 }
 
 void TcpStore::take() {
   const std::lock_guard lock(membership_->mutex);
-  for (Membership::Peer& peer : membership_->peers) peer.rounds.pop_front();
+  for (Membership::Peer& peer : membership_->peers) {
+    if (!peer.rounds.empty()) peer.rounds.pop_front();
+  }
+}
+
+// The round that a peer has posted and this rank has not taken.
+const Message& TcpStore::round_of(int peer) const {
+  const std::lock_guard lock(membership_->mutex);
+  const std::deque<Message>& rounds = membership_->peer(peer).rounds;
+  if (rounds.empty()) throw BadFrame("rank " + std::to_string(peer) + " posted no round");
+  return rounds.front();
 }
 
 // A message that has arrived belongs to this rank, so nobody waits until it is taken.
 Store::Progress TcpStore::progress_of(int peer, Mark mark) const {
   if (mark == Mark::taken) return {.rounds = rounds()};
   const std::lock_guard lock(membership_->mutex);
+  membership_->require_whole();
   const Membership::Peer& of = membership_->peer(peer);
   // The cause is the first rank that left.
   const bool gone = of.state >= ended || membership_->server_is_lost;
@@ -90,19 +104,14 @@ void TcpStore::wait_for_change(int peer, Mark, std::uint32_t seen) {
   std::unique_lock lock(membership_->mutex);
   membership_->news.wait_for(lock, std::chrono::milliseconds(50), [&] {
     const Membership::Peer& of = membership_->peer(peer);
-    return of.posted != seen || of.state >= ended || membership_->server_is_lost;
+    return of.posted != seen || of.state >= ended || membership_->server_is_lost ||
+           !membership_->broken.empty();
   });
 }
 
-CollectiveCall TcpStore::call_of(int peer) const {
-  const std::lock_guard lock(membership_->mutex);
-  return membership_->peer(peer).rounds.front().call;
-}
+CollectiveCall TcpStore::call_of(int peer) const { return round_of(peer).call; }
 
-const std::byte* TcpStore::outbox_of(int peer) const {
-  const std::lock_guard lock(membership_->mutex);
-  return membership_->peer(peer).rounds.front().body.data();
-}
+std::span<const std::byte> TcpStore::posted_by(int peer) const { return round_of(peer).body; }
 
 Store::Last TcpStore::last_of(int peer) const {
   const std::lock_guard lock(membership_->mutex);

@@ -7,14 +7,17 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "engine/rendezvous/handshake.h"
 #include "engine/rendezvous/store.h"
 
 namespace lockstep {
 
 struct Membership;
+struct Message;
 class Endpoint;
 
 // The address of rank 0.
@@ -35,18 +38,18 @@ class JoinRefused : public std::runtime_error {
 
 class TcpStore final : public Store {
  public:
-  // Rank 0 listens at the port on all of its machine's addresses; the others return when it has
-  // welcomed them, or throw CollectiveHang when nobody has within the deadline. `run` is equal in
-  // all processes of a run; "" says nothing.
-  TcpStore(const TcpAddress& address, const std::string& run, int rank, int ranks,
+  // Rank 0 listens; the others return when it has welcomed them, or throw CollectiveHang when
+  // nobody has within the deadline. `run` is equal in all processes of a run.
+  TcpStore(const TcpAddress& address, const RunIdentity& run, int rank, int ranks,
            double deadline_s);
   ~TcpStore() override;  // Waits up to a second until the others have read its last message.
 
-  const std::byte* outbox_of(int peer) const override;
+  std::span<const std::byte> posted_by(int peer) const override;
 
  private:
   void await_welcome(const TcpAddress& address);
 
+  const Message& round_of(int peer) const;
   std::byte* outbox() override { return outbox_.data(); }
   void put(const CollectiveCall& call, std::size_t filled) override;
   void take() override;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -24,7 +25,10 @@ constexpr std::string_view kPrefix = "lockstep-run-";
 
 int open_locked(const std::string& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (descriptor < 0 || ::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return descriptor;
+  struct stat status {};
+  if (descriptor < 0 || (::fstat(descriptor, &status) == 0 && status.st_uid == ::geteuid() &&
+                         ::flock(descriptor, LOCK_EX | LOCK_NB) == 0))
+    return descriptor;
   ::close(descriptor);
   return -1;
 }

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <thread>
 
+#include "engine/rendezvous/mac.h"
 #include "harness/base/options.h"
 #include "harness/base/version.h"
 #include "harness/base/write_file.h"
@@ -18,6 +19,7 @@
 #include "harness/report/result_json.h"
 #include "harness/run/device_choice.h"
 #include "harness/run/library.h"
+#include "harness/run/meeting_key.h"
 #include "harness/run/rendezvous_address.h"
 
 namespace lockstep {
@@ -86,6 +88,17 @@ std::string launcher_here() {
   }
 }
 
+// Whether strangers can join the ranks of several machines.
+std::string key_here() {
+  try {
+    return meeting_key(std::getenv).empty()
+               ? "none: on a network, who reaches rank 0's port can take a rank's place"
+               : "is set";
+  } catch (const RequestError& error) {
+    return error.what();
+  }
+}
+
 // Prints what was found; nothing is compared on an architecture without constants.
 ExitStatus calibrate_device(const Options& options, boost::json::object& found) {
   const std::string device = choose_device(options.text("device"));
@@ -137,6 +150,8 @@ ExitStatus doctor_command(const Words& words) {
   std::printf("simulator     %s\n", sim.name.c_str());
   const std::string launcher = launcher_here();
   std::printf("launcher      %s\n", launcher.c_str());
+  const std::string key = key_here(), crypto = libcrypto_version();
+  std::printf("meeting key   %s\nlibcrypto     %s\n", key.c_str(), crypto.c_str());
   std::printf("library       %s, %zu files with regressions\n\n", library.c_str(), scenarios);
   std::printf("--device sim  can run\n--device cuda %s\n", what_cuda_can_run(cuda).c_str());
   std::printf("--device auto takes %s\n", cuda.present ? "cuda" : "sim");
@@ -151,7 +166,9 @@ ExitStatus doctor_command(const Words& words) {
                             {"sim", to_json(sim)},
                             {"library", library},
                             {"library_files", scenarios},
-                            {"launcher", launcher}};
+                            {"launcher", launcher},
+                            {"meeting_key", key},
+                            {"libcrypto", crypto}};
   const ExitStatus status =
       options.has("calibrate") ? calibrate_device(options, found) : ExitStatus::held;
   if (options.has("json")) write_file(options.text("json"), boost::json::serialize(found) + "\n");

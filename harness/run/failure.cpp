@@ -8,6 +8,7 @@
 #include <new>
 
 #include "engine/comm/communicator.h"
+#include "engine/rendezvous/shared_segment.h"
 #include "engine/rendezvous/tcp_store.h"
 #include "harness/base/interrupts.h"
 #include "harness/base/write_file.h"
@@ -38,6 +39,8 @@ Failure failure_at_hand() {
   } catch (const TokenError& error) {
     return {ExitStatus::bad_request, error.what()};
   } catch (const JoinRefused& error) {
+    return {ExitStatus::bad_request, error.what()};
+  } catch (const PlaceIsTaken& error) {
     return {ExitStatus::bad_request, error.what()};
   } catch (const CollectiveMismatch& error) {
     return {ExitStatus::violated, error.what()};

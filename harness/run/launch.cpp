@@ -24,6 +24,7 @@
 #include "harness/base/version.h"
 #include "harness/run/device_choice.h"
 #include "harness/run/failure.h"
+#include "harness/run/meeting_key.h"
 #include "harness/run/rendezvous_address.h"
 #include "scenarios/io/reader.h"
 
@@ -214,16 +215,17 @@ ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOp
                        " ranks, but a graph of a whole step needs a process for each");
   }
   const RendezvousAddress place = rendezvous_address(me, options.meeting);
+  const RunIdentity run{.name = me.job, .key = place.address ? meeting_key(std::getenv) : ""};
   const auto meeting = [&](int rank) -> std::unique_ptr<Store> {
     if (!place.address)
-      return std::make_unique<SharedMemoryStore>(place.path, rank, count, options.deadline_s);
-    return std::make_unique<TcpStore>(*place.address, me.job, rank, count, options.deadline_s);
+      return std::make_unique<SharedMemoryStore>(place.memory, rank, count, options.deadline_s);
+    return std::make_unique<TcpStore>(*place.address, run, rank, count, options.deadline_s);
   };
-  const bool creates = !place.address && me.rank == 0;
-  std::optional<RemovedAtExit> meeting_place;
-  if (creates) {
-    SharedMemoryStore::create(place.path, count);
-    meeting_place.emplace(place.path);
+  std::optional<SharedSegment> segment;
+  std::optional<RemovedAtExit> removed;
+  if (!place.address && me.rank == 0) {
+    segment.emplace(SharedMemoryStore::create(place.memory, count));
+    removed.emplace(segment->path());
   }
   return run_process({.number = me.rank,
                       .of = me.size,
@@ -251,9 +253,9 @@ bool over_nccl(const Scenario& scenario, const std::string& device, bool by_laun
 ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFolder& folder,
                        const std::function<ExitStatus(const LocalRanks&)>& body,
                        const RankEnded& ended) {
-  const std::string place = folder.path() + "/meeting";
+  const SharedPlace place{folder.path() + "/meeting"};
   const int count = static_cast<int>(scenario.parallel.data);
-  SharedMemoryStore::create(place, count);
+  const SharedSegment segment = SharedMemoryStore::create(place, count);
   const bool apart = over_nccl(scenario, "", false);
   const auto meeting = [&](int rank) {
     return std::make_unique<SharedMemoryStore>(place, rank, count, deadline_s);

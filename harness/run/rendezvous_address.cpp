@@ -1,25 +1,11 @@
 #include "harness/run/rendezvous_address.h"
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <stdexcept>
 
 #include "harness/base/errors.h"
 
 namespace lockstep {
-namespace {
-
-std::string path_of(const std::string& job) {
-  std::string name = "lockstep-" + std::to_string(::getuid()) + "-" + job;
-  std::replace(name.begin(), name.end(), '/', '-');
-  return (std::filesystem::temp_directory_path() / name).string();
-}
-
-}  // namespace
-
 std::optional<LaunchedRank> launched_here() {
   try {
     return launched_rank([](const char* name) { return std::getenv(name); });
@@ -48,11 +34,11 @@ void require_meeting_place(const std::string& asked) {
 }
 
 RendezvousAddress rendezvous_address(const LaunchedRank& me, const std::string& asked) {
-  if (const auto address = tcp_address(asked)) return {.path = "", .address = address};
-  if (!asked.empty()) return {.path = asked, .address = {}};
+  if (const auto address = tcp_address(asked)) return {.memory = {}, .address = address};
+  if (!asked.empty()) return {.memory = {.path = asked}, .address = {}};
   const auto address = tcp_address(text(TcpAddress{me.host, static_cast<std::uint16_t>(me.port)}));
   if (address && (me.one_machine != true || me.job.empty()))
-    return {.path = "", .address = address};
+    return {.memory = {}, .address = address};
   if (me.one_machine == false) {
     throw RequestError(me.launcher +
                        " started processes on several machines and does not say where rank 0 is: "
@@ -64,11 +50,11 @@ RendezvousAddress rendezvous_address(const LaunchedRank& me, const std::string& 
         " names no job by which its processes could find each other: --meeting PATH, or "
         "HOST:PORT of rank 0");
   }
-  return {.path = path_of(me.job), .address = {}};
+  return {.memory = place_of_job(me.job), .address = {}};
 }
 
 std::string text(const RendezvousAddress& place) {
-  return place.address ? text(*place.address) : place.path;
+  return place.address ? text(*place.address) : place.memory.path;
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/rendezvous/launch_environment.h"
+#include "engine/rendezvous/shared_segment.h"
 #include "engine/rendezvous/tcp_store.h"
 
 namespace lockstep {
@@ -18,7 +19,7 @@ bool writes_reports_here();
 
 // One of the two.
 struct RendezvousAddress {
-  std::string path;                   // On this machine, in memory that they share.
+  SharedPlace memory;                 // On this machine, in memory that they share.
   std::optional<TcpAddress> address;  // For rank 0, over the network.
 };
 

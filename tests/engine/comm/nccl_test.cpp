@@ -151,11 +151,11 @@ using Body = std::function<void(Communicator&, const Stream& gather, const Strea
 // Two ranks run `body`; what ended each. Words of the watchdog are in a file of its rank.
 std::vector<Ended> ended_of(Library library, double deadline, const TemporaryFolder& folder,
                             const Body& body) {
-  SharedMemoryStore::create(folder / "ranks", 2);
+  const auto segment = SharedMemoryStore::create({folder / "ranks"}, 2);
   Processes processes(2, [&](int rank) {
     if (std::freopen((folder / ("stderr" + std::to_string(rank))).c_str(), "w", stderr) == nullptr)
       std::abort();
-    SharedMemoryStore store(folder / "ranks", rank, 2, deadline);
+    SharedMemoryStore store({folder / "ranks"}, rank, 2, deadline);
     Checker checker({.stop = false, .mutation = "", .dropped = {}});
     Device device(std::make_unique<WithLibrary>(library), &checker);
     const auto communicator = make_nccl_communicator(device, store);

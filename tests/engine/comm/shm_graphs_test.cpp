@@ -27,7 +27,7 @@ constexpr double kDeadline = 20;  // For calls that all make: for a machine unde
 
 struct OneRank {
   OneRank(const std::string& path, int rank, int ranks, double deadline, const SimOptions& sim = {})
-      : store(path, rank, ranks, deadline),
+      : store({path}, rank, ranks, deadline),
         device(open_sim(sim), &checker),
         communicator(make_store_communicator(device, store)) {}
   SharedMemoryStore store;
@@ -48,7 +48,7 @@ RC_GTEST_PROP(ShmGraphs, ExchangeWhatTheDefinitionSaysOnEverySchedule, ()) {
   const auto seed = *rc::gen::arbitrary<std::uint64_t>();
   const auto expected = program.expected();
   const TemporaryFolder folder;
-  SharedMemoryStore::create(folder / "ranks", ranks);
+  const auto segment = SharedMemoryStore::create({folder / "ranks"}, ranks);
   Processes processes(ranks, [&](int rank) {
     const Policy policy =
         all_policies()[(seed + static_cast<std::uint64_t>(rank)) % all_policies().size()];
@@ -95,7 +95,7 @@ class Replayed {
 
 std::vector<Ended> ended_of(const Replayed::Calls& calls) {
   const TemporaryFolder folder;
-  SharedMemoryStore::create(folder / "ranks", 2);
+  const auto segment = SharedMemoryStore::create({folder / "ranks"}, 2);
   Processes processes(2, [&](int rank) {
     OneRank one(folder / "ranks", rank, 2, kDeadline);
     Replayed(one, calls).launch();
@@ -135,7 +135,7 @@ TEST(ShmGraphs, AreComparedBeforeTheyRun) {
 // graph.
 TEST(ShmGraphs, AreSeenByTheChecker) {
   const TemporaryFolder folder;
-  SharedMemoryStore::create(folder / "ranks", 2);
+  const auto segment = SharedMemoryStore::create({folder / "ranks"}, 2);
   Processes processes(2, [&](int rank) {
     OneRank one(folder / "ranks", rank, 2, kDeadline);
     void* exchanged = nullptr;
@@ -159,7 +159,7 @@ TEST(ShmGraphs, AreSeenByTheChecker) {
 
 TEST(ShmGraphs, AreLaunchedByAllRanksOrNone) {
   const TemporaryFolder folder;
-  SharedMemoryStore::create(folder / "ranks", 2);
+  const auto segment = SharedMemoryStore::create({folder / "ranks"}, 2);
   Processes processes(2, [&](int rank) {
     OneRank one(folder / "ranks", rank, 2, kDeadline);
     const auto call = [](Communicator& c, const Stream& s, void* memory) {
@@ -187,7 +187,7 @@ TEST(ShmGraphs, ReportARankThatIsKilledInAReplay) {
   for (int left = wanted ? std::atoi(wanted) : 3; left > 0; --left) {
     const int killed = static_cast<int>(random() % 3);
     const TemporaryFolder folder;
-    SharedMemoryStore::create(folder / "ranks", 3);
+    const auto segment = SharedMemoryStore::create({folder / "ranks"}, 3);
     Processes processes(3, [&](int rank) {
       OneRank one(folder / "ranks", rank, 3, 2);
       Replayed replayed(one, [](Communicator& c, const Stream& s, void* memory) {

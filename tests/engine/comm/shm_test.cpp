@@ -278,16 +278,5 @@ TEST_P(Shm, ReportsAKilledRank) {
   }
 }
 
-TEST(SharedMemoryStore, WaitsForAFreshSegmentWhereAnOlderOneLies) {
-  const TemporaryFolder folder;
-  SharedMemoryStore::create(folder / "ranks", 2);
-  const SharedMemoryStore before(folder / "ranks", 0, 2, kDeadline);
-  EXPECT_THROW(SharedMemoryStore(folder / "ranks", 0, 2, 0.1), CollectiveHang);  // Taken.
-  EXPECT_THROW(SharedMemoryStore(folder / "none", 0, 2, 0.1), CollectiveHang);
-  SharedMemoryStore::create(folder / "ranks", 2);
-  EXPECT_NO_THROW(SharedMemoryStore(folder / "ranks", 0, 2, 0.1));
-  EXPECT_THROW(SharedMemoryStore(folder.file("text", "words"), 0, 2, 0.1), std::runtime_error);
-}
-
 }  // namespace
 }  // namespace lockstep::test

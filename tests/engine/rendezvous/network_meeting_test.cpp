@@ -15,6 +15,7 @@
 
 #include "engine/rendezvous/connection.h"
 #include "engine/rendezvous/tcp_store.h"
+#include "tests/engine/rendezvous/raw_peer.h"
 #include "tests/engine/rendezvous/stores.h"
 
 namespace lockstep::test {
@@ -52,9 +53,13 @@ std::string why(const std::function<void()>& body) {
 
 TEST(TcpStore, SaysWhyItTakesAProcessNot) {
   const TcpAddress at{"localhost", free_port()};
-  const TcpStore first(at, "job 7", 0, 3, kDeadline), second(at, "job 7", 1, 3, kDeadline);
+  const TcpStore first(at, {"job 7"}, 0, 3, kDeadline), second(at, {"job 7"}, 1, 3, kDeadline);
+  // What the process is told, which is nothing of the run, and what rank 0's terminal shows.
   const auto join = [&](const std::string& run, int rank, int ranks) {
-    return why([&] { const TcpStore one(at, run, rank, ranks, kDeadline); });
+    testing::internal::CaptureStderr();
+    const std::string told = why([&] { const TcpStore one(at, {run}, rank, ranks, kDeadline); });
+    EXPECT_THAT(told, testing::Not(HasSubstr("job 7")));
+    return told + "\n" + testing::internal::GetCapturedStderr();
   };
   EXPECT_THAT(join("job 8", 2, 3), HasSubstr("rank 2 is of run 'job 8', and this is 'job 7'"));
   EXPECT_THAT(join("job 7", 2, 4), HasSubstr("rank 2 is one of 4 ranks, and here are 3"));
@@ -62,20 +67,20 @@ TEST(TcpStore, SaysWhyItTakesAProcessNot) {
   EXPECT_THAT(join("job 7", 0, 3),
               HasSubstr("rank 0 cannot listen at port " + std::to_string(at.port)));
   EXPECT_THAT(join("job 7", 1, 3), testing::StartsWith("refused: rank 1 is refused at localhost:"));
-  EXPECT_EQ(join("job 7", 2, 3), "");  // After all of these.
+  EXPECT_EQ(join("job 7", 2, 3), "\n");  // After all of these.
 }
 
 TEST(TcpStore, NamesTheRankThatNeverComes) {
   const TcpAddress at{"127.0.0.1", free_port()};
-  EXPECT_THAT(why([&] { const TcpStore alone(at, "", 1, 2, 0.3); }),
+  EXPECT_THAT(why([&] { const TcpStore alone(at, {}, 1, 2, 0.3); }),
               testing::StartsWith("hang: rank 1 found no rank 0 at " + text(at) +
                                   " within 0.3 s: Connection refused"));
   EXPECT_THAT(
       why([&] {
-        const TcpStore lost({"no-such-host.invalid", 1}, "", 1, 2, 0.3);
+        const TcpStore lost({"no-such-host.invalid", 1}, {}, 1, 2, 0.3);
       }),
       testing::StartsWith("hang: rank 1 found no rank 0 at no-such-host.invalid:1 within 0.3 s: "));
-  TcpStore first(at, "", 0, 3, 0.5), second(at, "", 1, 3, 0.5);
+  TcpStore first(at, {}, 0, 3, 0.5), second(at, {}, 1, 3, 0.5);
   for (TcpStore* one : {&first, &second}) {
     EXPECT_THAT(why([&] { one->all_gather_object({.sequence = 0}, "words"); }),
                 testing::MatchesRegex(
@@ -86,7 +91,7 @@ TEST(TcpStore, NamesTheRankThatNeverComes) {
 // A rank may be one round ahead of another, and may post before the other has come.
 TEST(TcpStore, KeepsWhatIsSaidBeforeARankComes) {
   const TcpAddress at{"127.0.0.1", free_port()};
-  TcpStore first(at, "", 0, 2, kDeadline);
+  TcpStore first(at, {}, 0, 2, kDeadline);
   const CollectiveCall call{.sequence = 0};
   const auto say = [&](TcpStore& one, char word) {
     *one.begin() = static_cast<std::byte>(word);
@@ -99,7 +104,7 @@ TEST(TcpStore, KeepsWhatIsSaidBeforeARankComes) {
     return word;
   };
   say(first, 'a');
-  TcpStore second(at, "", 1, 2, kDeadline);
+  TcpStore second(at, {}, 1, 2, kDeadline);
   say(second, 'b');
   EXPECT_EQ(hear(first, 1), 'b');
   say(first, 'c');  // The other has not taken 'a' yet.
@@ -109,41 +114,14 @@ TEST(TcpStore, KeepsWhatIsSaidBeforeARankComes) {
   EXPECT_EQ(hear(first, 1), 'd');
 }
 
-using Bytes = std::vector<std::uint8_t>;
-Bytes bytes_of(const Message& frame) {
-  const EncodedMessage packet = encoded(frame);
-  Bytes bytes;
-  for (const std::byte byte : *packet) bytes.push_back(static_cast<std::uint8_t>(byte));
-  return bytes;
-}
-
-// Bytes of anybody who finds the port.
-class Stranger {
- public:
-  explicit Stranger(std::uint16_t port) : file_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(port);
-    EXPECT_EQ(::connect(file_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-  }
-  Stranger(const Stranger&) = delete;
-  ~Stranger() { ::close(file_); }
-  void say(const Bytes& bytes) const {
-    static_cast<void>(::send(file_, bytes.data(), bytes.size(), MSG_NOSIGNAL));
-  }
-
- private:
-  int file_;
-};
-
 RC_GTEST_PROP(TcpStore, IsNotDisturbedByStrangers, ()) {
   const TcpAddress at{"127.0.0.1", free_port()};
-  TcpStore first(at, "", 0, 2, kDeadline);
-  const Stranger silent(at.port), loud(at.port), late(at.port);
-  loud.say(*rc::gen::container<Bytes>(rc::gen::arbitrary<std::uint8_t>()));
-  TcpStore second(at, "", 1, 2, kDeadline);
-  late.say(*rc::gen::container<Bytes>(300, rc::gen::arbitrary<std::uint8_t>()));
+  TcpStore first(at, {}, 0, 2, kDeadline);
+  const RawPeer silent = RawPeer::connected(at.port), loud = RawPeer::connected(at.port),
+                late = RawPeer::connected(at.port);
+  loud.say(as_bytes(*rc::gen::string<std::string>()));
+  TcpStore second(at, {}, 1, 2, kDeadline);
+  late.say(as_bytes(*rc::gen::container<std::string>(300, rc::gen::arbitrary<char>())));
   const CollectiveCall call{.sequence = 0};
   for (TcpStore* one : {&first, &second}) {
     one->begin();
@@ -159,17 +137,14 @@ RC_GTEST_PROP(TcpStore, IsNotDisturbedByStrangers, ()) {
 // Who has come speaks for itself alone, and who has not come is not heard.
 TEST(TcpStore, HearsEachRankForItselfAlone) {
   const TcpAddress at{"127.0.0.1", free_port()};
-  TcpStore first(at, "job", 0, 3, 0.5);
-  const auto said = [](const Stranger& stranger, const Message& frame) {
-    stranger.say(bytes_of(frame));
-  };
+  TcpStore first(at, {"job"}, 0, 3, 0.5);
   const CollectiveCall call{.sequence = 0};
   const Message post{.kind = Message::Kind::post, .from = 1, .number = 1, .call = call};
-  const Stranger without_hello(at.port), second(at.port);
-  said(without_hello, post);
-  said(second, {.kind = Message::Kind::hello, .from = 2, .number = 3, .body = as_bytes("job")});
-  said(second, post);
-  said(second, {.kind = Message::Kind::post, .from = 2, .number = 1, .call = call});
+  RawPeer without_hello = RawPeer::connected(at.port), second = RawPeer::connected(at.port);
+  without_hello.say(post);
+  EXPECT_TRUE(second.join(2, 3, {"job"}));
+  second.say(post);
+  second.say({.kind = Message::Kind::post, .from = 2, .number = 1, .call = call});
   first.begin();
   first.post(call);
   EXPECT_THAT(
@@ -183,40 +158,26 @@ TEST(TcpStore, HearsEachRankForItselfAlone) {
 class DeafHub {
  public:
   DeafHub(const TcpAddress& at, const CollectiveCall& call, bool lives)
-      : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(at.port);
-    EXPECT_EQ(::bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-    EXPECT_EQ(::listen(listener_, 1), 0);
-    thread_ = std::thread([this, call, lives] { serve(call, lives); });
-  }
+      : listener_(at.port), thread_([this, call, lives] { serve(call, lives); }) {}
   DeafHub(const DeafHub&) = delete;
   ~DeafHub() {
     ended_ = true;
-    ::shutdown(listener_, SHUT_RDWR);  // Nobody may have come.
+    listener_.stop();  // Nobody may have come.
     thread_.join();
-    ::close(listener_);
   }
 
  private:
   void serve(const CollectiveCall& call, bool lives) const {
-    const int file = ::accept(listener_, nullptr, nullptr);
-    const auto say = [&](const Message& frame) {
-      const Bytes bytes = bytes_of(frame);
-      static_cast<void>(::send(file, bytes.data(), bytes.size(), MSG_NOSIGNAL));
-    };
-    say({.kind = Message::Kind::welcome});
-    say({.kind = Message::Kind::here, .from = 2});
-    say({.kind = Message::Kind::post, .number = 1, .call = call});
+    RawPeer peer = listener_.accept();
+    peer.welcome({});
+    peer.say({.kind = Message::Kind::here, .from = 2});
+    peer.say({.kind = Message::Kind::post, .number = 1, .call = call});
     for (; !ended_; std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
-      if (lives) say({.kind = Message::Kind::beat});
+      if (lives) peer.say({.kind = Message::Kind::beat});
     }
-    ::close(file);
   }
 
-  int listener_;
+  RawListener listener_;
   std::atomic<bool> ended_ = false;
   std::thread thread_;
 };
@@ -227,7 +188,7 @@ TEST(TcpStore, BlamesRankZeroWhenItHasStoppedAndNoneBehindIt) {
   for (const bool lives : {false, true}) {
     const TcpAddress at{"127.0.0.1", free_port()};
     const DeafHub hub(at, call, lives);
-    TcpStore second(at, "", 1, 3, 1);
+    TcpStore second(at, {}, 1, 3, 1);
     second.begin();
     second.post(call);
     const std::string said = why([&] { second.await_posts(); });

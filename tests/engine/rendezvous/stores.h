@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <ostream>
 
 #include "engine/rendezvous/shared_memory_store.h"
@@ -42,20 +43,24 @@ inline std::ostream& operator<<(std::ostream& out, Over over) {
 class Stores {
  public:
   Stores(Over over, int ranks) : over_(over), ranks_(ranks), address_{"127.0.0.1", free_port()} {
-    if (over == Over::memory) SharedMemoryStore::create(folder_ / "ranks", ranks);
+    if (over == Over::memory) segment_.emplace(SharedMemoryStore::create(place(), ranks));
   }
   std::unique_ptr<Store> join(int rank, double deadline) const {
     if (over_ == Over::memory)
-      return std::make_unique<SharedMemoryStore>(folder_ / "ranks", rank, ranks_, deadline);
-    return std::make_unique<TcpStore>(address_, "test", rank, ranks_, deadline);
+      return std::make_unique<SharedMemoryStore>(place(), rank, ranks_, deadline);
+    return std::make_unique<TcpStore>(address_, RunIdentity{"test", "the key of a test"}, rank,
+                                      ranks_, deadline);
   }
   const TcpAddress& address() const { return address_; }
 
  private:
+  SharedPlace place() const { return {folder_ / "ranks"}; }
+
   Over over_;
   int ranks_;
   TcpAddress address_;
   TemporaryFolder folder_;
+  std::optional<SharedSegment> segment_;
 };
 
 }  // namespace lockstep::test

@@ -1,9 +1,14 @@
 // Which of what a launcher says decides where its processes meet.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <string_view>
 
 #include "harness/base/errors.h"
+#include "harness/run/meeting_key.h"
 #include "harness/run/rendezvous_address.h"
+#include "tests/support/program.h"
 
 namespace lockstep {
 namespace {
@@ -54,6 +59,44 @@ TEST(RendezvousAddress, IsRefusedWhereNothingTells) {
     EXPECT_THAT(place(launched(one_machine, "", "")),
                 HasSubstr("refused: a launcher names no job"));
   }
+}
+
+// ---- The key ------------------------------------------------------------------------------------
+
+const std::string kKey = std::string(40, 'k');
+
+std::string key_of(const char* given, const char* file) {
+  try {
+    return meeting_key([&](const char* name) {
+      return std::string_view(name) == "LOCKSTEP_MEETING_KEY" ? given : file;
+    });
+  } catch (const RequestError& error) {
+    return std::string("refused: ") + error.what();
+  }
+}
+
+TEST(MeetingKey, IsThatOfTheVariableOrOfAFileThatNobodyElseReads) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("key", kKey + "\n");
+  EXPECT_EQ(key_of(nullptr, nullptr), "");
+  EXPECT_EQ(key_of((kKey + " \n").c_str(), nullptr), kKey);
+  EXPECT_THAT(key_of(nullptr, path.c_str()), EndsWith(path + " may be read by others: chmod 600"));
+  ::chmod(path.c_str(), 0600);
+  EXPECT_EQ(key_of(nullptr, path.c_str()), kKey);
+  EXPECT_THAT(key_of(kKey.c_str(), path.c_str()), HasSubstr("one of them is enough"));
+}
+
+TEST(MeetingKey, IsLongAndOfAFile) {
+  const TemporaryFolder folder;
+  const std::string fifo = folder / "fifo", missing = folder / "missing";
+  ::mkfifo(fifo.c_str(), 0600);
+  EXPECT_THAT(key_of(nullptr, fifo.c_str()), EndsWith(fifo + " is no regular file"));
+  EXPECT_THAT(key_of(nullptr, missing.c_str()), EndsWith("No such file or directory"));
+  EXPECT_THAT(key_of("", nullptr), HasSubstr("a key of 0 characters, and 32 are the least"));
+  const std::string secret = "too short a secret";
+  const std::string told = key_of(secret.c_str(), nullptr);
+  EXPECT_THAT(told, HasSubstr("a key of 18 characters"));
+  EXPECT_THAT(told, testing::Not(HasSubstr(secret)));
 }
 
 }  // namespace

@@ -133,6 +133,32 @@ TEST_F(RankProcesses, HaveTheBitsOfOneRankOnSeveralMachines) {
   }
 }
 
+TEST_F(RankProcesses, NeedOneKeyOnAllMachines) {
+  const std::string scenario = file(2, "auto", "optim_grads");
+  const auto with_key = [&](int rank, const std::string& key, const std::string& seconds,
+                            std::uint16_t port) {
+    ::setenv("LOCKSTEP_MEETING_KEY", key.c_str(), 1);
+    auto one = started_afar("--deadline " + seconds + " " + scenario, rank, 2, port,
+                            folder_ / std::to_string(rank));
+    ::unsetenv("LOCKSTEP_MEETING_KEY");
+    return one;
+  };
+  const std::string right(32, 'r'), wrong(32, 'w');
+  {
+    const std::uint16_t port = free_port();
+    const auto first = with_key(0, right, "30", port), second = with_key(1, right, "30", port);
+    EXPECT_EQ(first->exit_status(), 0) << slurp(folder_ / "0");
+    EXPECT_EQ(second->exit_status(), 0) << slurp(folder_ / "1");
+  }
+  const std::uint16_t port = free_port();
+  const auto first = with_key(0, right, "3", port), second = with_key(1, wrong, "30", port);
+  EXPECT_EQ(second->exit_status(), 2);
+  EXPECT_THAT(slurp(folder_ / "1"), HasSubstr("what listens there does not have the same key"));
+  EXPECT_EQ(first->exit_status(), 4);
+  EXPECT_THAT(slurp(folder_ / "0"), HasSubstr("it may have another key"));
+  EXPECT_EQ(with_key(0, "short", "1", port)->exit_status(), 2);
+}
+
 TEST_F(RankProcesses, NeedOneScenarioOnAllMachines) {
   const std::string scenario = file(2, "auto", "optim_grads");
   const std::uint16_t port = free_port();
@@ -253,6 +279,36 @@ TEST_F(RankProcesses, RefuseWhatALauncherSaysWrong) {
                         "needs a process for each"));
   EXPECT_EQ(started(scenario, 2, 2, "job", folder_ / "2")->exit_status(), 2);
   EXPECT_THAT(slurp(folder_ / "2"), HasSubstr("RANK is 2, but WORLD_SIZE is 2"));
+}
+
+TEST_F(RankProcesses, LeaveAFileOfTheUserWhereTheyWereToMeet) {
+  const std::string keep = folder_.file("keep", "precious");
+  const auto first =
+      started(file(2, "auto", "optim_grads") + " --meeting " + keep, 0, 2, "job", folder_ / "0");
+  EXPECT_EQ(first->exit_status(), 2);
+  EXPECT_THAT(slurp(folder_ / "0"), HasSubstr("is no segment of this user's lockstep: it stays"));
+  EXPECT_EQ(slurp(keep), "precious");
+}
+
+// The segment of a run that was killed, with all its processes, is gone after the next run.
+TEST_F(RankProcesses, RemoveWhatAKilledRunLeft) {
+  const std::string temporary = folder_ / "tmp", scenario = file(2, "shm", "optim_grads");
+  std::filesystem::create_directory(temporary);
+  const auto is_empty = [&] { return std::filesystem::is_empty(temporary); };
+  ::setenv("TMPDIR", temporary.c_str(), 1);
+  Started run("train --device sim --quiet --steps 1000000 " + scenario);
+  Started other("train --device sim --quiet --steps 1000000 " + scenario);
+  EXPECT_TRUE(comes_true(
+      [&] { return children_of(run.pid()).size() == 2 && children_of(other.pid()).size() == 2; }));
+  const std::vector<pid_t> ranks = children_of(run.pid());
+  EXPECT_TRUE(run.kill_now());
+  EXPECT_TRUE(comes_true([&] { return std::none_of(ranks.begin(), ranks.end(), lives); }));
+  EXPECT_FALSE(is_empty());
+  EXPECT_EQ(run_lockstep("train --device sim --quiet " + scenario).status, 0);
+  ::unsetenv("TMPDIR");
+  const auto left = std::distance(std::filesystem::directory_iterator(temporary), {});
+  EXPECT_EQ(left, 1);  // That of the run that goes on.
+  EXPECT_EQ(children_of(other.pid()).size(), 2u);
 }
 
 TEST_F(RankProcesses, AreJudgedByTheOracle) {

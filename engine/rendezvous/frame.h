@@ -1,0 +1,103 @@
+// The messages of a TcpStore, and their frames: the bytes in which they go over a connection.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/rendezvous/collective_ledger.h"
+#include "engine/rendezvous/handshake.h"
+
+namespace lockstep {
+
+struct Message {
+  // hello, challenge and proof: as handshake.h has them; a proof's body is a digest and the run's
+  // name. welcome and refused are the answers to it. beat: rank 0 is alive. here, ended, failed: a
+  // rank has joined or left. post: a rank has posted a round; the body is its outbox.
+  enum class Kind : std::uint32_t {
+    hello,
+    challenge,
+    proof,
+    welcome,
+    refused,
+    beat,
+    here,
+    post,
+    ended,
+    failed
+  };
+  Kind kind = Kind::hello;
+  std::int32_t from = 0;
+  std::uint32_t number = 0;  // In a post the round; in a hello the number of ranks.
+  CollectiveCall call = {};
+  std::vector<std::byte> body = {};
+};
+
+// The first bytes of a frame.
+struct FrameHead {
+  static constexpr std::uint32_t kMagic = 0x4c53'4e34;  // Identifies this layout.
+  std::uint32_t magic = kMagic;
+  Message::Kind kind = Message::Kind::hello;
+  std::int32_t from = 0;
+  std::uint32_t number = 0;
+  std::uint64_t bytes = 0;  // The size of the body.
+  CollectiveCall call = {};
+};
+
+// A message as a head and a body, to which each connection adds its own seal. Both sides use the
+// layout of this build, which the magic number at the start of each message confirms.
+using EncodedMessage = std::shared_ptr<const std::vector<std::byte>>;
+EncodedMessage encoded(const Message& message);
+
+// The seal of a message that goes out.
+Digest sealed(Seal& seal, const EncodedMessage& encoded_message);
+
+std::vector<std::byte> as_bytes(const std::string& text);
+std::string as_text(const std::vector<std::byte>& bytes);
+// The words of another process as a line for a terminal: cut, and with `?` for what is no printable
+// character.
+std::string printable(std::string words);
+
+// Makes messages of the bytes of a connection, and knows nothing of sockets. It asks for memory as
+// bytes arrive, not as a frame announces them.
+class FrameReader {
+ public:
+  FrameReader();
+  // From now on frames are those of a rank, which reports name so: "rank 1". A stranger's are
+  // short.
+  void trust(std::string speaker) {
+    speaker_ = std::move(speaker);
+    is_rank_ = true;
+  }
+  // From now on a seal follows each body.
+  void require_seals(const Seal& seal) { seal_ = seal; }
+
+  // Where the next bytes belong; call came() once when all of them are there. True: a message is
+  // whole, and is to be taken. Throws BadFrame for what no rank sends: nothing can be read after
+  // that.
+  std::span<std::byte> wanted();
+  bool came();
+  Message take();
+
+ private:
+  void read_head();
+  void check_seal();
+
+  enum class Part { head, body, seal };
+  Part part_ = Part::head;
+  std::string speaker_ = "a stranger";
+  bool is_rank_ = false;
+  std::optional<Seal> seal_;
+  std::vector<std::byte> head_;
+  Message message_;
+  Digest digest_ = {};
+  std::size_t left_ = 0, piece_ = 0;  // The bytes of the body that have not come, and those of
+                                      // them that are being read.
+};
+
+}  // namespace lockstep

@@ -1,0 +1,184 @@
+// A peer that speaks the frames of a TcpStore by hand, over a plain socket: it may say anything.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/rendezvous/frame.h"
+#include "engine/rendezvous/handshake.h"
+
+namespace lockstep::test {
+
+using Bytes = std::vector<std::byte>;
+
+// A frame as it came.
+struct RawFrame {
+  FrameHead head;
+  Bytes body;
+};
+
+inline sockaddr_in loopback(std::uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(port);
+  return address;
+}
+
+class RawPeer {
+ public:
+  using Kind = Message::Kind;
+  explicit RawPeer(int file) : file_(file) {}
+  RawPeer(RawPeer&& from) noexcept : file_(std::exchange(from.file_, -1)) {}
+  ~RawPeer() {
+    if (file_ >= 0) ::close(file_);
+  }
+
+  // Waits up to 10 s until somebody listens at the port.
+  static RawPeer connected(std::uint16_t port) {
+    const sockaddr_in address = loopback(port);
+    for (int i = 0; i < 1000; ++i) {
+      const int file = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      if (::connect(file, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
+        return RawPeer(file);
+      ::close(file);
+      ::usleep(10'000);
+    }
+    return RawPeer(-1);
+  }
+
+  // ---- The handshake ---------------------------------------------------------------------------
+
+  // Says who it is and that it has the key. The answer is still to be heard.
+  bool prove(int rank, std::uint32_t ranks, const RunIdentity& run) {
+    const Digest random = random_digest();
+    say({.kind = Kind::hello,
+         .from = rank,
+         .number = ranks,
+         .body = {random.begin(), random.end()}});
+    const auto challenge = hear(Kind::challenge);
+    if (!challenge) return false;
+    const Handshake handshake(run.key, rank, ranks, random, halves(challenge->body).first);
+    Bytes body = as_bytes(run.name);
+    const Digest proof = handshake.proof_of_rank(body);
+    body.insert(body.begin(), proof.begin(), proof.end());
+    say({.kind = Kind::proof, .from = rank, .body = body});
+    seal_ = handshake.seal_of_rank();
+    return true;
+  }
+  bool join(int rank, std::uint32_t ranks, const RunIdentity& run) {
+    return prove(rank, ranks, run) && hear(Kind::welcome);
+  }
+  // In the place of rank 0.
+  bool welcome(const RunIdentity& run) {
+    const auto hello = hear(Kind::hello);
+    if (!hello) return false;
+    const Digest random = random_digest();
+    const Handshake handshake(run.key, hello->head.from, hello->head.number, hello->body, random);
+    const Digest proof = handshake.proof_of_rank_0();
+    Bytes body(random.begin(), random.end());
+    body.insert(body.end(), proof.begin(), proof.end());
+    say({.kind = Kind::challenge, .body = body});
+    if (!hear(Kind::proof)) return false;
+    seal_ = handshake.seal_of_rank_0();
+    return say({.kind = Kind::welcome});
+  }
+
+  // ---- Bytes -----------------------------------------------------------------------------------
+
+  bool say(const Bytes& bytes) const {
+    for (std::size_t sent = 0; sent < bytes.size();) {
+      const ssize_t count = ::send(file_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+      if (count <= 0) return false;
+      sent += static_cast<std::size_t>(count);
+    }
+    return true;
+  }
+  bool say(const Message& message) { return say(frame(message)); }
+  // The bytes of the next frame, with its seal after the handshake.
+  Bytes frame(const Message& message) {
+    const EncodedMessage plain = encoded(message);
+    Bytes bytes = *plain;
+    if (seal_) {
+      const Digest seal = sealed(*seal_, plain);
+      bytes.insert(bytes.end(), seal.begin(), seal.end());
+    }
+    return bytes;
+  }
+
+  // Absent when the other side closes, or says nothing for `patience_ms`.
+  std::optional<RawFrame> hear(int patience_ms = 10'000) const {
+    RawFrame frame;
+    Bytes head(sizeof frame.head), seal(seal_ ? sizeof(Digest) : 0);
+    if (!read(head, patience_ms)) return {};
+    std::memcpy(&frame.head, head.data(), sizeof frame.head);
+    frame.body.resize(frame.head.bytes);
+    if (!read(frame.body, patience_ms) || !read(seal, patience_ms)) return {};
+    return frame;
+  }
+  std::optional<RawFrame> hear(Kind kind) const {
+    for (;;) {
+      auto frame = hear();
+      if (!frame || frame->head.kind == kind) return frame;
+    }
+  }
+  // Whether the other side closes the connection within this time, whatever it says before.
+  bool is_closed_within(int patience_ms) const {
+    for (;;) {
+      pollfd one{file_, POLLIN, 0};
+      if (::poll(&one, 1, patience_ms) <= 0) return false;
+      char bytes[4096];
+      if (::recv(file_, bytes, sizeof bytes, 0) <= 0) return true;
+    }
+  }
+
+ private:
+  bool read(Bytes& bytes, int patience_ms) const {
+    for (std::size_t got = 0; got < bytes.size();) {
+      pollfd one{file_, POLLIN, 0};
+      if (::poll(&one, 1, patience_ms) <= 0) return false;
+      const ssize_t count = ::recv(file_, bytes.data() + got, bytes.size() - got, 0);
+      if (count <= 0) return false;
+      got += static_cast<std::size_t>(count);
+    }
+    return true;
+  }
+
+  int file_;
+  std::optional<Seal> seal_;
+};
+
+// Listens in the place of rank 0.
+class RawListener {
+ public:
+  explicit RawListener(std::uint16_t port)
+      : file_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const sockaddr_in address = loopback(port);
+    const int on = 1;
+    ::setsockopt(file_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (::bind(file_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+        ::listen(file_, 16) != 0) {
+      throw std::runtime_error("the test cannot listen");
+    }
+  }
+  RawListener(const RawListener&) = delete;
+  ~RawListener() { ::close(file_); }
+  RawPeer accept() const { return RawPeer(::accept(file_, nullptr, nullptr)); }
+  void stop() const { ::shutdown(file_, SHUT_RDWR); }  // accept() returns.
+
+ private:
+  int file_;
+};
+
+}  // namespace lockstep::test
