@@ -35,7 +35,7 @@ class StoreServer final : public Peers {
         ranks_(membership.size()),
         beat_(beat) {
     listen(address);
-    if (run_.key.empty()) warn(address);
+    warn(address);
     for (Door& door : doors_) accept(door);
     say_alive();
   }
@@ -105,13 +105,24 @@ class StoreServer final : public Peers {
   } catch (const boost::system::system_error& error) {
     return error.code();
   }
+  // Of what a user finds out too late otherwise.
   void warn(const TcpAddress& at) {
-    const auto is_inside = [](const Door& door) {
-      return door.acceptor.local_endpoint().address().is_loopback();
+    const auto address_of = [](const Door& door) {
+      return door.acceptor.local_endpoint().address();
     };
-    if (std::all_of(doors_.begin(), doors_.end(), is_inside)) return;
-    tell("there is no key (LOCKSTEP_MEETING_KEY): whoever reaches " + text(at) +
-         " can take the place of a rank, and change what is computed");
+    const bool inside = std::all_of(doors_.begin(), doors_.end(), [&](const Door& door) {
+      return address_of(door).is_loopback();
+    });
+    if (!inside && run_.key.empty()) {
+      tell("there is no key (LOCKSTEP_MEETING_KEY): whoever reaches " + text(at) +
+           " can take the place of a rank, and change what is computed");
+    }
+    ErrorCode is_name;
+    asio::ip::make_address(at.host, is_name);
+    if (inside && is_name && at.host != "localhost") {
+      tell(at.host + " is " + address_of(doors_.front()).to_string() +
+           " on this machine, which no other reaches: --meeting takes ADDRESS:PORT");
+    }
   }
   void accept(Door& door) {
     door.acceptor.async_accept([this, &door](const ErrorCode& error, Connection::Socket socket) {

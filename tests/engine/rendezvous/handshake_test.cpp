@@ -214,6 +214,17 @@ TEST(Rank0, WarnsOfANetworkWithoutAKey) {
                                                      "whoever reaches 0.0.0.0:"));
   EXPECT_EQ(terminal("0.0.0.0", kRun), "");
   EXPECT_EQ(terminal("localhost", kNoKey), "");
+  EXPECT_EQ(terminal("127.0.0.1", kNoKey), "");
+}
+
+// As Debian's /etc/hosts has the machine's own name. "127.1" is no address as one writes them, but
+// the resolver knows it.
+TEST(Rank0, WarnsOfANameThatNoOtherMachineReaches) {
+  const Told all = told([&] {
+    const TcpStore store({"127.1", free_port()}, kRun, 0, 2, kDeadline);
+  });
+  EXPECT_THAT(all.terminal,
+              HasSubstr("127.1 is 127.0.0.1 on this machine, which no other reaches"));
 }
 
 }  // namespace

@@ -2,9 +2,13 @@
 // with a signal, nor with bytes that lie behind them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "engine/rendezvous/tcp_store.h"
 #include "tests/engine/comm/processes.h"
@@ -45,6 +49,58 @@ Message post_of(const RawFrame& asked, const Answer& answer) {
                .body = answer.body};
   if (answer.call_kind != 0) post.call.kind = static_cast<CollectiveKind>(answer.call_kind);
   return post;
+}
+
+// Takes the bytes as a connection gives them; the messages, up to what is no frame.
+std::vector<Message> read_from(FrameReader& reader, const Bytes& bytes) {
+  std::vector<Message> messages;
+  std::size_t first = 0;
+  try {
+    for (;;) {
+      const std::span<std::byte> wanted = reader.wanted();
+      RC_ASSERT(wanted.size() <= bytes.size() + (std::size_t{64} << 10));  // As bytes arrive.
+      if (wanted.size() > bytes.size() - first) return messages;
+      std::memcpy(wanted.data(), bytes.data() + first, wanted.size());
+      first += wanted.size();
+      if (reader.came()) messages.push_back(reader.take());
+    }
+  } catch (const BadFrame&) {
+    return messages;
+  }
+}
+
+// Frames of which bytes were changed, whatever they were: a reader with seals gives those before
+// the first change and none of the others, and one without gives what is bounded.
+RC_GTEST_PROP(FrameReader, TakesFramesUpToTheFirstThatWasChanged, ()) {
+  const Digest key = random_digest();
+  Seal out(key);
+  Bytes bytes;
+  std::vector<std::size_t> ends;
+  const auto sizes = *rc::gen::container<std::vector<std::size_t>>(
+      *rc::gen::inRange(1, 5), rc::gen::inRange<std::size_t>(0, 200'000));
+  const bool with_seals = *rc::gen::arbitrary<bool>();
+  for (const std::size_t size : sizes) {
+    const EncodedMessage message =
+        encoded({.kind = Kind::post, .from = 1, .number = 1, .body = Bytes(size, std::byte{7})});
+    bytes.insert(bytes.end(), message->begin(), message->end());
+    const Digest seal = sealed(out, message);
+    if (with_seals) bytes.insert(bytes.end(), seal.begin(), seal.end());
+    ends.push_back(bytes.size());
+  }
+  const std::size_t changed = *rc::gen::inRange<std::size_t>(0, bytes.size());
+  bytes[changed] ^= static_cast<std::byte>(*rc::gen::inRange(1, 256));
+  FrameReader reader;
+  reader.trust("rank 1");
+  if (with_seals) reader.require_seals(Seal(key));
+  const std::vector<Message> messages = read_from(reader, bytes);
+  if (with_seals) {
+    const auto whole = std::upper_bound(ends.begin(), ends.end(), changed) - ends.begin();
+    RC_ASSERT(std::ssize(messages) == whole);
+  }
+  for (const Message& message : messages) {
+    RC_ASSERT(message.body.size() <= Store::kOutbox);
+    RC_ASSERT(is_well_formed(message.call));
+  }
 }
 
 // How rank 0 ends when the peer that it believes to be rank 1 answers so.
