@@ -17,6 +17,7 @@
 
 #include "engine/checkpoint/whole_file.h"
 #include "kernels/core/at.h"
+#include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
 namespace {
@@ -24,7 +25,7 @@ namespace {
 namespace json = boost::json;
 
 [[noreturn]] void fail(const std::string& path, const std::string& what) {
-  throw std::runtime_error(path + ": " + what);
+  throw std::runtime_error(shown(path) + ": " + shown(what));
 }
 [[noreturn]] void fail_with_errno(const std::string& path, const char* call) {
   fail(path, std::string(call) + ": " + std::strerror(errno));

@@ -14,6 +14,7 @@
 
 #include "engine/checkpoint/checkpoint.h"
 #include "kernels/core/fault.h"
+#include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
 namespace {
@@ -63,7 +64,7 @@ Index index_in(const CheckpointFile& file) {
   const std::string no_index = file.path() + ": not an index of a checkpoint: ";
   const std::optional<std::int64_t> count = number(ranks);
   if (!count || *count < 1 || *count > kMostRanks)
-    throw std::runtime_error(no_index + "ranks is " + ranks + ", not 1 to 64");
+    throw std::runtime_error(no_index + "ranks is " + shown(ranks) + ", not 1 to 64");
   Index index{value_in(file.metadata(), "set"), {}};
   if (!is_set(index.set)) throw std::runtime_error(no_index + "its set is neither a nor b");
   for (int r = 0; r < *count; ++r)
@@ -162,7 +163,7 @@ void write_shared(const std::string& path, const Metadata& identity, const RunSt
 
 // Where the values of an entry lie in its tensor.
 struct Part {
-  std::string name;        // Of the tensor.
+  std::string name;        // The tensor's name.
   std::int64_t first = 0;  // Element of it.
   bool whole = false;      // The entry is the tensor itself.
 };
@@ -258,8 +259,8 @@ RunState read_run(const std::string& path, const Metadata& identity,
   for (const auto& [key, want] : identity) {
     const std::string is = value_in(head.metadata(), key);
     if (is == want) continue;
-    throw std::runtime_error(path + ": a checkpoint of another run: " + key + " is " + is +
-                             ", not " + want);
+    throw std::runtime_error(shown(path) + ": a checkpoint of another run: " + key + " is " +
+                             shown(is) + ", not " + want);
   }
   const Index index = index_in(head);
   std::deque<CheckpointFile> files;  // Open until the end, so that what is judged is what is read.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <source_location>
+#include <string>
 #include <vector>
 
 #include "engine/device/backend.h"
@@ -22,5 +23,9 @@ using CudaOpen = Backend*(const CudaProgram*, int index);
 inline constexpr char kCudaDevices[] = "lockstep_cuda_devices";
 // Appends; none if there is no driver or no GPU.
 using CudaDevices = void(std::vector<DeviceInfo>*);
+
+// From now on open_cuda() and cuda_devices() load this object instead of the one beside the
+// program. Only the user's own words may lead here, because the object's code is then the engine.
+void use_cuda_object(const std::string& path);
 
 }  // namespace lockstep

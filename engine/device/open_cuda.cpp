@@ -2,7 +2,6 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <vector>
 
@@ -14,8 +13,13 @@ namespace {
 
 constexpr char kName[] = "liblockstep_cuda.so";
 
+std::filesystem::path& named_object() {
+  static std::filesystem::path path;
+  return path;
+}
+
 std::vector<std::filesystem::path> candidates() {
-  if (const char* named = std::getenv("LOCKSTEP_CUDA_OBJECT")) return {named};
+  if (!named_object().empty()) return {named_object()};
   std::vector<std::filesystem::path> list;
   std::error_code failed;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", failed);
@@ -52,6 +56,8 @@ void raise(const char* code, const char* call, const std::source_location* at) {
 }
 
 }  // namespace
+
+void use_cuda_object(const std::string& path) { named_object() = std::filesystem::absolute(path); }
 
 std::unique_ptr<Backend> open_cuda(int index) {
   std::string reason;

@@ -11,10 +11,12 @@
 
 namespace lockstep {
 
-// One call. Plain bytes, so that it can lie in memory that processes share.
+// One call. Plain bytes without gaps, so that it can lie in memory that processes share and in
+// frames of a network, which would show what a gap holds.
 struct CollectiveCall {
   std::int64_t sequence = -1;  // Counts from 0, barriers of hosts included.
   CollectiveKind kind = CollectiveKind::barrier;
+  char unused[3] = "";
   std::int32_t unit = -1;
   std::uint64_t bytes = 0;  // The size of each rank's part.
   char purpose[24] = "";

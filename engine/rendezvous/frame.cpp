@@ -11,7 +11,8 @@
 namespace lockstep {
 namespace {
 
-static_assert(std::is_trivially_copyable_v<FrameHead>);
+static_assert(std::is_trivially_copyable_v<FrameHead> &&
+              std::has_unique_object_representations_v<FrameHead>);  // No gaps.
 
 constexpr std::size_t kPiece = std::size_t{64} << 10;  // The first bytes of a body that are read.
 

@@ -16,7 +16,7 @@ inline std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
 }
 
-// Of the parts, one after the other. The key is not empty.
+// The MAC of the parts, one after the other. The key is not empty.
 Digest hmac(std::span<const std::byte> key,
             std::initializer_list<std::span<const std::byte>> parts);
 // In a time that does not depend on where they differ.

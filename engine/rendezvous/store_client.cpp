@@ -148,7 +148,7 @@ class StoreClient final : public Peers {
   // Null until there is a connection; nothing is sent before the welcome.
   std::shared_ptr<Connection> connection_;
   Digest own_random_ = {};
-  std::optional<Handshake> handshake_;  // Of the connection, once rank 0 has answered the hello.
+  std::optional<Handshake> handshake_;  // Set once rank 0 has answered the hello.
   bool welcomed_ = false;
 };
 

@@ -105,7 +105,7 @@ class StoreServer final : public Peers {
   } catch (const boost::system::system_error& error) {
     return error.code();
   }
-  // Of what a user finds out too late otherwise.
+  // Warns of what a user finds out too late otherwise.
   void warn(const TcpAddress& at) {
     const auto address_of = [](const Door& door) {
       return door.acceptor.local_endpoint().address();
@@ -304,7 +304,7 @@ class StoreServer final : public Peers {
   std::list<Door> doors_;
   bool has_rested_ = false;
   int told_ = 0;
-  std::list<GuestPointer> guests_;  // Those that are not welcome yet, the oldest first.
+  std::list<GuestPointer> guests_;  // Guests that are not welcome yet, the oldest first.
   std::vector<Rank> ranks_;
   const Store::Clock::duration beat_;
   asio::steady_timer next_beat_{context_};

@@ -31,7 +31,8 @@ void block_signals() {
   ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
 }
 
-// What was printed is part of what there is; a thread that is stuck in printing keeps its lock.
+// The text that was printed is part of the result; a thread that is stuck in printing keeps its
+// lock.
 void flush_what_was_printed() {
   if (::ftrylockfile(stdout) != 0) return;
   std::fflush(stdout);

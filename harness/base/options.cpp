@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include "engine/device/cuda_object.h"
 #include "harness/base/errors.h"
 #include "harness/base/version.h"
 #include "scenarios/schema/schema.h"
@@ -14,6 +15,10 @@
 namespace lockstep {
 
 namespace po = boost::program_options;
+
+// Thirty years. Clocks count nanoseconds in 64 bits: a longer time overflows and becomes one that
+// is past.
+constexpr double kMostSeconds = 1e9;
 
 Options::Options(std::string command, std::string synopsis, std::string summary, int at_most)
     : command_(std::move(command)),
@@ -59,7 +64,8 @@ Options& Options::choice(const char* name, const char* help, std::vector<std::st
 
 Options& Options::device() {
   return choice("device", "auto, sim or cuda; auto is an NVIDIA GPU if there is one",
-                {"auto", "sim", "cuda"}, "auto");
+                {"auto", "sim", "cuda"}, "auto")
+      .text("cuda-object", "load this CUDA object instead of the program's own; its code is run");
 }
 
 Options& Options::reports() {
@@ -77,7 +83,13 @@ Options& Options::planted() {
 
 Options& Options::isolation() {
   return seconds("timeout", "seconds after which the watchdog kills a scenario", 300)
-      .flag("no-fork", "run in this process, for debuggers");
+      .flag("no-fork", "run in this process, for debuggers")
+      .any_size();
+}
+
+Options& Options::any_size() {
+  return flag("any-size",
+              "run a scenario although this machine has less memory than it takes at least");
 }
 
 Options& Options::deadline() {
@@ -135,6 +147,7 @@ bool Options::parse(const std::vector<std::string>& words) {
     throw RequestError("one word too many: " + positional_[at_most_]);
   }
   check_ranges();
+  if (has("cuda-object")) use_cuda_object(text("cuda-object"));
   return true;
 }
 
@@ -156,6 +169,9 @@ void Options::check_ranges() const {
     const double* value = boost::any_cast<double>(&given_[name].value());
     if (value && !(*value > 0 && std::isfinite(*value))) {
       throw RequestError("--" + name + " must be a positive number of seconds");
+    }
+    if (value && *value > kMostSeconds) {
+      throw RequestError("--" + name + " must be at most 1000000000 seconds");
     }
     const std::string* word = boost::any_cast<std::string>(&given_[name].value());
     if (word && word->empty() && has(name.c_str())) throw RequestError("--" + name + " is empty");

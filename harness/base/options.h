@@ -23,10 +23,11 @@ class Options {
   // One of `words`.
   Options& choice(const char* name, const char* help, std::vector<std::string> words,
                   const char* default_value = "");
-  Options& device();     // --device
+  Options& device();     // --device, --cuda-object
   Options& reports();    // --json, --junit, --html
   Options& planted();    // --plant, --mutate-oracle, --mutate-checker
-  Options& isolation();  // --timeout, --no-fork
+  Options& isolation();  // --timeout, --no-fork, --any-size
+  Options& any_size();   // --any-size
   Options& deadline();   // --deadline
   Options& launched();   // --deadline, --meeting
 

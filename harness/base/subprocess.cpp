@@ -20,6 +20,7 @@
 #include "harness/base/interrupts.h"
 #include "harness/base/run_folder.h"
 #include "harness/base/write_file.h"
+#include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
 namespace {
@@ -53,7 +54,7 @@ struct Pipe {
     const std::string text = body();
     write_all(result.end[1], text);  // A reader that is gone wants it no more.
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
+    std::fprintf(stderr, "%s\n", shown_lines(error.what()).c_str());
     status = 1;
   }
   std::fflush(nullptr);

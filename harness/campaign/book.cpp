@@ -59,7 +59,10 @@ void CampaignBook::open_corpus() {
                  {"campaign", campaign}});
   }
   if (corpus_) corpus_cases_ = corpus_->read(files);
-  for (CorpusCase& one : corpus_cases_) decide_what_is_lacking(one.planned, options_.run.device);
+  for (CorpusCase& one : corpus_cases_) {
+    decide_what_is_lacking(one.planned, options_.run.device);
+    give_up_for_memory(one.planned, options_.run.device);
+  }
 }
 
 void CampaignBook::remember() {

@@ -53,7 +53,7 @@ CommandFiles::CommandFiles(const Options& options, std::initializer_list<const c
   }
   std::error_code unknown;
   for (const std::string& word : options.words()) {
-    // Of a folder of scenarios the files are read, and each is checked when it is known.
+    // A folder stands for the scenarios in it: each file is checked when it is known.
     if (!fs::is_directory(word, unknown)) reads("the command", word);
   }
   if (!writes_reports_here()) return;

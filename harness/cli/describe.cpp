@@ -10,6 +10,7 @@
 #include "harness/cli/commands.h"
 #include "harness/expect/expectations.h"
 #include "harness/expect/parameter_table.h"
+#include "harness/expect/run_estimate.h"
 #include "harness/report/describe_json.h"
 #include "harness/report/offload_matrix.h"
 #include "harness/report/offload_table.h"
@@ -19,6 +20,7 @@
 #include "scenarios/reference/reference.h"
 #include "scenarios/schema/words.h"
 #include "scenarios/syntax/nearest.h"
+#include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
 namespace {
@@ -69,6 +71,19 @@ std::int64_t write_parameters(std::ostringstream& out, const Scenario& scenario)
   return total;
 }
 
+// From the scenario alone; a run is refused where the machine has less.
+void write_estimate(std::ostringstream& out, const Scenario& scenario) {
+  const RunEstimate estimate = estimate_run(scenario);
+  const double engine = estimate.engine(static_cast<double>(scenario.parallel.data));
+  char text[256];
+  std::snprintf(text, sizeof text,
+                "\na run takes at least\n  memory of train              %.3f MB\n"
+                "  memory of verify             %.3f MB\n"
+                "  multiply-adds of the engine  %.3g\n",
+                engine / 1e6, (engine + estimate.reference) / 1e6, estimate.multiply_adds);
+  out << text;
+}
+
 void write_memory(std::ostringstream& out, const Scenario& scenario, std::int64_t parameters) {
   const std::int64_t word = 4;
   const std::int64_t state = parameters * word * 4;  // Weight, gradient, m, v.
@@ -103,7 +118,7 @@ void write_attention(std::ostringstream& out, const Scenario& scenario) {
 
 void write_expectations(std::ostringstream& out, const Scenario& scenario) {
   if (!can_be_counted_at_once(scenario)) {
-    out << "\nwhat a run must count\n  not worked out for so many microbatches\n";
+    out << "\nwhat a run must count\n  not counted: too many microbatches and tokens\n";
     return;
   }
   for (const PrecisionExpectations& precision : expectations_by_precision(scenario)) {
@@ -118,12 +133,13 @@ void write_expectations(std::ostringstream& out, const Scenario& scenario) {
 std::string description(const Scenario& scenario) {
   std::ostringstream out;
   out << scenario.name << "\n";
-  if (!scenario.description.empty()) out << scenario.description << "\n";
+  if (!scenario.description.empty()) out << shown(scenario.description) << "\n";
   out << "numerics:";
   for (const Numerics numerics : scenario.numerics) out << " " << to_text(numerics);
   out << "\ncanonical form: " << hash_text(canonical_form(scenario)) << "\n";
   write_regions(out, scenario);
   write_memory(out, scenario, write_parameters(out, scenario));
+  write_estimate(out, scenario);
   write_attention(out, scenario);
   if (!scenario.offload.modules.empty()) out << offload_table(scenario, plan_offload(scenario));
   out << sharding_table(scenario);

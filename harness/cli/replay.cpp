@@ -13,6 +13,7 @@
 #include "harness/report/result_json.h"
 #include "harness/report/trace_text.h"
 #include "harness/run/device_choice.h"
+#include "harness/run/memory_check.h"
 #include "harness/run/planted.h"
 #include "harness/run/suite.h"
 #include "harness/run/worker.h"
@@ -80,6 +81,9 @@ ExitStatus replay_command(const Words& words) {
   for (const Scenario& one : scenarios) files.reads_data_of(one);
   run.device = choose_device(options.text("device"));
   if (wants_order(options)) require_one_simulated_run(scenarios, run.device);
+  if (!options.has("any-size")) {
+    for (const Scenario& one : scenarios) require_memory(one, memory_use(one, run.device));
+  }
   const WorkerOptions worker{.fork = !options.has("no-fork"),
                              .timeout_s = options.seconds("timeout")};
 

@@ -27,7 +27,9 @@
 #include "harness/run/device_choice.h"
 #include "harness/run/failure.h"
 #include "harness/run/launch.h"
+#include "harness/run/memory_check.h"
 #include "harness/run/refusal.h"
+#include "harness/run/rendezvous_address.h"
 #include "oracle/oracle.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/documents/raw_documents.h"
@@ -54,7 +56,7 @@ Options train_options() {
   options.choice("graph", "none, partial or full_iteration instead of the file's cuda_graph.impl",
                  words<GraphImpl>());
   options.flag("oracle", "run the oracle instead of the engine, for its losses and digests");
-  options.launched();
+  options.launched().any_size();
   return options;
 }
 
@@ -81,8 +83,7 @@ Scenario scenario_of(const Options& options) {
     if (scenario.cuda_graph.impl != GraphImpl::partial) scenario.cuda_graph.modules.clear();
   }
   // A checkpoint is of these bytes.
-  if (reads_bytes(scenario.data) && scenario.data.digest.empty())
-    scenario.data.digest = data_digest(scenario);
+  if (scenario.data.digest.empty()) scenario.data.digest = read.data_digest;
   if (const auto errors = check_legality(scenario); !errors.empty()) throw refusal(errors);
   if (const auto errors = check_built(scenario); !errors.empty()) throw refusal(errors);
   return scenario;
@@ -343,6 +344,13 @@ ExitStatus train_by_engine(const Options& options, const Scenario& scenario, con
     remove_temporaries_of(options.text("checkpoint"), false);
   }
   const std::string kind = choose_device(options.text("device"));
+  if (!options.has("any-size")) {
+    MemoryUse use = memory_use(scenario, kind);
+    use.reference = false;
+    // The launcher's other ranks may be elsewhere.
+    if (scenario.parallel.data > 1 && launched_here()) use.ranks = 1;
+    require_memory(scenario, use);
+  }
   return launch(scenario, launch_options(options, kind), [&](const LocalRanks& ranks) {
     std::optional<InterruptGuard> of_rank;
     if (!guard.is_of_this_process())
@@ -369,6 +377,8 @@ ExitStatus train_command(const Words& words) {
     files.reads("--resume", resume);
   const auto data = open_data(scenario);
   if (!options.has("oracle")) return train_by_engine(options, scenario, *data, guard);
+  if (!options.has("any-size"))
+    require_memory(scenario, {.engine_on_host = false, .reference = true, .ranks = 1});
   DeviceInfo device;
   device.kind = "oracle";
   Log log(options, scenario, device, guard);

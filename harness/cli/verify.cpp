@@ -19,6 +19,7 @@
 #include "harness/report/result_json.h"
 #include "harness/run/device_choice.h"
 #include "harness/run/library.h"
+#include "harness/run/memory_check.h"
 #include "harness/run/planted.h"
 #include "harness/run/refusal.h"
 #include "harness/run/suite.h"
@@ -171,6 +172,14 @@ bool run_all(const std::vector<PlannedCase>& cases, const WorkerOptions& worker,
   return false;
 }
 
+// Refuses a case that was named; gives up one of a folder, whose others still run.
+void require_memory_for_each(std::vector<PlannedCase>& cases, const std::string& device) {
+  for (PlannedCase& one : cases) {
+    if (one.named && !one.decided) require_memory(one.scenario, memory_use(one.scenario, device));
+    give_up_for_memory(one, device);
+  }
+}
+
 void print(const std::vector<CaseResult>& results, bool quiet) {
   for (const CaseResult& one : results) {
     if (fails(one)) std::fputs((failure_block(one) + "\n").c_str(), stdout);
@@ -220,6 +229,7 @@ ExitStatus verify_command(const Words& words) {
     run.device = choose_device(options.text("device"));
     for (PlannedCase& one : cases) decide_what_is_lacking(one, run.device);
     require_something_to_run(cases);
+    if (!options.has("any-size")) require_memory_for_each(cases, run.device);
   } catch (const NoDevice& none) {
     if (!options.has("skip-code")) throw;
     std::fprintf(stderr, "lockstep: skipped: %s\n", none.what());

@@ -5,6 +5,7 @@
 #include "harness/base/write_file.h"
 #include "harness/report/html_report.h"
 #include "harness/run/failure.h"
+#include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
 
@@ -19,7 +20,7 @@ void write_reports(const Options& options, const std::string& junit_text,
       if (!failure) failure = std::current_exception();
     }
   };
-  write("json", [&] { return boost::json::serialize(run) + "\n"; });
+  write("json", [&] { return as_utf8(boost::json::serialize(run)) + "\n"; });
   write("junit", [&] { return junit_text; });
   write("html", [&] { return html_report(run); });
   if (failure) std::rethrow_exception(failure);

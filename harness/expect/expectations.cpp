@@ -87,29 +87,67 @@ Totals totals_of(const Scenario& scenario, const DataSource& data, const Shardin
   sum.collectives = collectives_at_start(scenario, plan);
   for (std::int64_t step = 0; step < training.steps; ++step) {
     const std::int64_t microbatches = training.microbatches_at(step);
-    if (layers_of_experts(scenario) > 0) sum.pairs += pairs_of(scenario, data.training(step));
+    const StepData documents = data.training(step);
+    sum.pairs += pairs_of(scenario, documents);
     const bool warm = step >= scenario.cuda_graph.warmup_steps && with_graphs(scenario);
     sum.microbatches += microbatches * scenario.parallel.data;
-    count_waits(scenario, data.training(step), sum);
+    count_waits(scenario, documents, sum);
     sum.collectives += collectives_of_step(scenario, plan, microbatches);
     if (warm) {
-      const Launches more = launches_of(scenario, regions, data.training(step));
+      const Launches more = launches_of(scenario, regions, documents);
       sum.training.replays += more.replays;
       sum.training.fallbacks += more.fallbacks;
       if (full) sum.in_graphs += more.replays * collectives_of_passes(scenario, plan, microbatches);
     }
     if (training.eval_every == 0 || (step + 1) % training.eval_every != 0) continue;
     ++sum.evaluations;
-    count_waits(scenario, data.evaluation(step), sum);
-    const std::int64_t held_out =
-        std::ssize(data.evaluation(step).microbatches) / scenario.parallel.data;
+    const StepData evaluated = data.evaluation(step);
+    count_waits(scenario, evaluated, sum);
+    const std::int64_t held_out = std::ssize(evaluated.microbatches) / scenario.parallel.data;
     sum.collectives += collectives_of_evaluation(scenario, plan, held_out);
     if (!warm || !full) continue;
-    const std::int64_t more = launches_of(scenario, regions, data.evaluation(step)).replays;
+    const std::int64_t more = launches_of(scenario, regions, evaluated).replays;
     sum.evaluation_replays += more;
     sum.in_graphs += more * collectives_of_forward_passes(scenario, plan, held_out);
   }
   return sum;
+}
+
+// Documents of the right lengths, whose tokens are not drawn and which have no targets: counting
+// asks for no more, and drawing would take most of its time.
+class UndrawnSource : public DataSource {
+ public:
+  explicit UndrawnSource(const Scenario& scenario) : scenario_(scenario) {}
+
+  StepData training(std::int64_t step) const override {
+    StepData data;
+    const std::int64_t count = global_microbatches(scenario_, step);
+    data.microbatches.resize(static_cast<std::size_t>(count));
+    for (std::int64_t m = 0; m < count; ++m) {
+      std::vector<Document>& documents = data.microbatches[static_cast<std::size_t>(m)].documents;
+      for (const std::int64_t length : microbatch_lengths(scenario_, step, m))
+        documents.emplace_back().tokens.resize(static_cast<std::size_t>(length));
+    }
+    return data;
+  }
+  StepData evaluation(std::int64_t step) const override { return training(step); }
+  double unigram_entropy() const override { return 0; }
+
+ private:
+  const Scenario& scenario_;
+};
+
+// As many as any microbatch has, or about as many where they are drawn, since all are drawn alike.
+// Bytes at a path are looked at one by one, so each row counts.
+std::int64_t documents_of_a_microbatch(const Scenario& scenario) {
+  if (reads_bytes(scenario.data)) return scenario.data.pack_length;
+  if (scenario.data.kind == DataKind::distribution)
+    return std::ssize(microbatch_lengths(scenario, 0, 0));
+  std::int64_t most = 0;
+  for (const auto& step : scenario.data.documents) {
+    for (const auto& one : step) most = std::max(most, std::ssize(one));
+  }
+  return most;
 }
 
 // Without a limit nothing is captured twice but where the scenario says so; with one the sizes of
@@ -254,9 +292,17 @@ std::int64_t graph_regions(const Scenario& scenario) {
 }
 
 bool can_be_counted_at_once(const Scenario& scenario) {
-  constexpr std::int64_t kMostMicrobatches = 2'000'000;
-  const Scenario::Training& training = scenario.training;
-  return training.steps * most_microbatches(training) * scenario.parallel.data <= kMostMicrobatches;
+  // Documents and rows of a step lie in memory at once.
+  constexpr std::int64_t kMostDocuments = 1'000'000, kMostRows = 8'000'000;
+  // In units of a document, which costs about 0.3 us a pass.
+  constexpr std::int64_t kMostToCount = 2'000'000;
+  const std::int64_t of_a_step = most_microbatches(scenario.training) * scenario.parallel.data;
+  const std::int64_t rows = scenario.data.pack_length;
+  const std::int64_t documents = documents_of_a_microbatch(scenario);
+  const std::int64_t of_a_microbatch = 4 + documents + rows / 512;
+  return of_a_step * documents <= kMostDocuments && of_a_step * rows <= kMostRows &&
+         scenario.training.steps * of_a_step * of_a_microbatch * std::ssize(scenario.numerics) <=
+             kMostToCount;
 }
 
 std::vector<Expectation> expectations(const Scenario& scenario, const DataSource& data) {
@@ -292,7 +338,8 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
 }
 
 std::vector<PrecisionExpectations> expectations_by_precision(const Scenario& scenario) {
-  const auto data = open_data(scenario);
+  const auto data =
+      reads_bytes(scenario.data) ? open_data(scenario) : std::make_unique<UndrawnSource>(scenario);
   std::vector<PrecisionExpectations> all;
   for (const Numerics numerics : scenario.numerics) {
     Scenario narrowed = scenario;

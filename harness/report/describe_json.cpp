@@ -5,9 +5,11 @@
 #include "harness/base/version.h"
 #include "harness/expect/expectations.h"
 #include "harness/expect/parameter_table.h"
+#include "harness/expect/run_estimate.h"
 #include "harness/report/offload_matrix.h"
 #include "scenarios/documents/documents.h"
 #include "scenarios/rules/legality.h"
+#include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
 namespace {
@@ -18,11 +20,11 @@ json::array errors_of(const ReadResult& read) {
   json::array list;
   for (const ScenarioError& error : read.errors) {
     list.push_back(json::object{{"rule", error.rule},
-                                {"file", error.file},
+                                {"file", as_utf8(error.file)},
                                 {"line", error.line},
                                 {"column", error.column},
-                                {"key", error.key},
-                                {"text", error.text()}});
+                                {"key", as_utf8(error.key)},
+                                {"text", as_utf8(error.text())}});
   }
   return list;
 }
@@ -75,6 +77,11 @@ std::string describe_json(const ReadResult& read) {
   all["regions"] = graph_regions(scenario);
   all["parameters"] = parameters_of(scenario);
   all["keys_without_effect"] = json::value_from(keys_without_effect(scenario));
+  const RunEstimate estimate = estimate_run(scenario);
+  const double engine = estimate.engine(static_cast<double>(scenario.parallel.data));
+  all["estimate"] = json::object{{"train_bytes", engine},
+                                 {"verify_bytes", engine + estimate.reference},
+                                 {"multiply_adds", estimate.multiply_adds}};
   if (read.ok() && can_be_counted_at_once(scenario))
     all["expected_counters"] = counters_of(scenario);
   // The canonical form to the byte: the library would write 0.1 as 1E-1, which no ratio of a

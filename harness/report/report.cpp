@@ -4,10 +4,12 @@
 #include <cstdio>
 #include <map>
 #include <sstream>
+#include <string_view>
 
 #include "harness/base/clock.h"
 #include "harness/base/version.h"
 #include "harness/report/result_json.h"
+#include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
 namespace {
@@ -26,25 +28,28 @@ std::string where_part(const char* text, std::int64_t number) {
   return number < 0 ? "" : std::string(", ") + text + " " + std::to_string(number);
 }
 
-std::string xml(const std::string& text) {
+// Only what XML 1.0 allows: no control but tab and newline, no U+FFFE and U+FFFF, and UTF-8.
+std::string xml(std::string_view text) {
   std::string safe;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        safe += "&amp;";
-        break;
-      case '<':
-        safe += "&lt;";
-        break;
-      case '>':
-        safe += "&gt;";
-        break;
-      case '"':
-        safe += "&quot;";
-        break;
-      default:
-        safe += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? '?' : c;
+  while (!text.empty()) {
+    const char c = text.front();
+    const std::size_t bytes = utf8_length(text);
+    const std::string_view whole = text.substr(0, std::max<std::size_t>(bytes, 1));
+    const bool control = (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t');
+    if (control || bytes == 0 || whole == "\xEF\xBF\xBE" || whole == "\xEF\xBF\xBF") {
+      safe += '?';
+    } else if (c == '&') {
+      safe += "&amp;";
+    } else if (c == '<') {
+      safe += "&lt;";
+    } else if (c == '>') {
+      safe += "&gt;";
+    } else if (c == '"') {
+      safe += "&quot;";
+    } else {
+      safe += whole;
     }
+    text.remove_prefix(whole.size());
   }
   return safe;
 }
@@ -156,7 +161,7 @@ std::string failure_block(const CaseResult& result) {
     }
   }
   if (!result.replay.empty()) out << "  replay: " << result.replay << "\n";
-  return out.str();
+  return shown_lines(out.str());
 }
 
 std::string junit(const std::vector<CaseResult>& results, bool interrupted) {

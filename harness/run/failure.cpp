@@ -16,6 +16,7 @@
 #include "harness/report/result_json.h"
 #include "harness/run/rendezvous_address.h"
 #include "scenarios/io/reader.h"
+#include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
 
@@ -57,12 +58,12 @@ ExitStatus report_failure(const std::string& who) {
   const Failure failure = failure_at_hand();
   std::fflush(stdout);
   // Written by one call, because several processes may write here.
-  std::fputs((who + failure.what + "\n").c_str(), stderr);
+  std::fputs((who + shown_lines(failure.what) + "\n").c_str(), stderr);
   return failure.status;
 }
 
 boost::json::object to_json(const Failure& failure) {
-  return {{"status", static_cast<int>(failure.status)}, {"text", failure.what}};
+  return {{"status", static_cast<int>(failure.status)}, {"text", as_utf8(failure.what)}};
 }
 
 CaseResult to_result(const Failure& failure) {
@@ -71,7 +72,7 @@ CaseResult to_result(const Failure& failure) {
   one.numerics = "-";
   one.verdict = Verdict::broken;
   one.judge = judge_from_text("status " + std::to_string(static_cast<int>(failure.status)));
-  one.reason = failure.what;
+  one.reason = as_utf8(failure.what);
   return one;
 }
 

@@ -14,7 +14,9 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/rendezvous/shared_memory_store.h"
@@ -27,6 +29,7 @@
 #include "harness/run/meeting_key.h"
 #include "harness/run/rendezvous_address.h"
 #include "scenarios/io/reader.h"
+#include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
 namespace {
@@ -37,10 +40,16 @@ using Clock = std::chrono::steady_clock;
 int gpu_of(int local) { return cuda_devices().size() == 1 ? 0 : local; }
 
 // Fixes NCCL's algorithm and protocol, hence the order of its sums, which it would otherwise choose
-// by size. NCCL reads them when ranks join.
-void pin_sums() {
-  ::setenv("NCCL_ALGO", "Ring", 0);
-  ::setenv("NCCL_PROTO", "Simple", 0);
+// by size. NCCL reads them when ranks join. A value of the user is replaced, because with another
+// order equal runs would have other bits.
+void pin_sums(bool tells) {
+  for (const auto& [name, pinned] : {std::pair{"NCCL_ALGO", "Ring"}, {"NCCL_PROTO", "Simple"}}) {
+    const char* set = std::getenv(name);
+    if (tells && set != nullptr && std::string_view(set) != pinned)
+      std::fprintf(stderr, "lockstep: %s=%s is replaced by %s, which fixes the order of sums\n",
+                   name, shown(set).c_str(), pinned);
+    ::setenv(name, pinned, 1);
+  }
 }
 
 // A process of `of`, which all have as many ranks.
@@ -54,7 +63,7 @@ struct Process {
 ExitStatus run_process(const Process& process, const Scenario& scenario, bool over_nccl,
                        const std::function<ExitStatus(const LocalRanks&)>& body) {
   const int count = static_cast<int>(scenario.parallel.data), here = count / process.of;
-  if (scenario.fsdp.reduction == Reduction::nccl) pin_sums();
+  if (scenario.fsdp.reduction == Reduction::nccl) pin_sums(process.number == 0);
   try {
     std::vector<std::unique_ptr<Store>> meetings;
     for (int rank = process.number * here; rank < (process.number + 1) * here; ++rank) {

@@ -17,7 +17,7 @@ constexpr const char* kFile = "LOCKSTEP_MEETING_KEY_FILE";
 constexpr std::size_t kLeast = 32;  // Characters; `openssl rand -hex 16` prints as many.
 constexpr std::size_t kMost = 4096;
 
-// What is wrong with the file that has this status, or "".
+// Returns what is wrong with the file that has this status, or "".
 std::string fault_of(const struct stat& status) {
   if (!S_ISREG(status.st_mode)) return "is no regular file";
   if (status.st_uid != ::geteuid()) return "belongs to another user";

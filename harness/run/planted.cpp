@@ -45,6 +45,16 @@ std::vector<std::string> known_faults() {
   return names;
 }
 
+void require_a_sound_checker(const RunOptions& run, std::vector<CaseResult>& results) {
+  if (run.planted.checker.empty()) return;
+  for (CaseResult& one : results) {
+    if (one.verdict != Verdict::holds || one.token.empty()) continue;
+    one.verdict = Verdict::violated;
+    one.judge = JudgeKind::vacuous;
+    one.reason = "it held, but the checker has the planted error " + run.planted.checker;
+  }
+}
+
 }  // namespace
 
 void take_planted(const Options& options, RunOptions& run) {
@@ -57,6 +67,7 @@ void take_planted(const Options& options, RunOptions& run) {
 }
 
 void require_that_the_fault_was_met(const RunOptions& run, std::vector<CaseResult>& results) {
+  require_a_sound_checker(run, results);
   if (run.planted.engine.empty()) return;
   for (const CaseResult& one : results) {
     const auto met = one.counters.find(Counter::planted_fault_met);

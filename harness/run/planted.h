@@ -10,8 +10,8 @@ namespace lockstep {
 // Sets fault, mutation and blindness. Throws RequestError for an unknown name, with the nearest.
 void take_planted(const Options& options, RunOptions& run);
 
-// If the planted fault met no place in any case, cases that held are no evidence: they become
-// violated by `vacuous`.
+// If the planted fault met no place in any case, or the checker itself has a planted error, cases
+// that held are no evidence: they become violated by `vacuous`.
 void require_that_the_fault_was_met(const RunOptions& run, std::vector<CaseResult>& results);
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include "harness/case/schedules.h"
 #include "harness/run/device_choice.h"
 #include "harness/run/library.h"
+#include "harness/run/memory_check.h"
 #include "harness/run/refusal.h"
 
 namespace lockstep {
@@ -85,6 +86,8 @@ std::vector<PlannedCase> plan_file(const std::string& path, bool from_library,
   for (const Numerics numerics : read.scenario.numerics) {
     Scenario one = read.scenario;
     one.numerics = {numerics};
+    // The bytes that were found legal are those that the token names and the run opens.
+    if (one.data.digest.empty()) one.data.digest = read.data_digest;
     const std::vector<ScenarioError> unbuilt = check_built(one);
     std::optional<CaseResult> decided;
     if (!unbuilt.empty()) decided = skipped(path, one, to_text(numerics), unbuilt.front().what);
@@ -121,6 +124,17 @@ void decide_what_is_lacking(PlannedCase& one, const std::string& device) {
   if (!one.named) return;
   one.decided->verdict = Verdict::broken;
   one.decided->judge = JudgeKind::device;
+}
+
+void give_up_for_memory(PlannedCase& one, const std::string& device) {
+  if (one.decided) return;
+  const std::string lack = lack_of_memory(one.scenario, memory_use(one.scenario, device));
+  if (lack.empty()) return;
+  one.decided = named(one.file, one.scenario);
+  one.decided->numerics = to_text(one.scenario.numerics.front());
+  one.decided->verdict = Verdict::gave_up;
+  one.decided->judge = JudgeKind::memory;
+  one.decided->reason = lack;
 }
 
 CaseResult judged_by_expectation(const Scenario& scenario, CaseResult result) {

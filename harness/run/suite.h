@@ -36,6 +36,9 @@ std::vector<Scenario> cases_of(const std::string& word, const std::string& folde
 // named.
 void decide_what_is_lacking(PlannedCase& one, const std::string& device);
 
+// Gives up a case that needs more memory than this machine has.
+void give_up_for_memory(PlannedCase& one, const std::string& device);
+
 // The verdict after `expect` had its say: violated as expected holds, holding against expectation
 // is violated.
 CaseResult judged_by_expectation(const Scenario& scenario, CaseResult result);

@@ -51,6 +51,10 @@ void judge_death(CaseResult& result, const ChildEnd& end, double timeout_s) {
     result.verdict = Verdict::violated;
     result.judge = JudgeKind::contract;
     result.reason = "the worker was killed by SIGABRT" + words;
+  } else if (end.signal == SIGKILL) {
+    // We send it only where the time is over: it was the kernel, or somebody's hand.
+    result.judge = JudgeKind::memory;
+    result.reason = "the worker was killed by SIGKILL, probably for want of memory" + words;
   } else if (end.signal != 0) {
     result.judge = JudgeKind::crash;
     result.reason = "the worker was killed by " + signal_name(end.signal) + words;

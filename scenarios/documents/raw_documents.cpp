@@ -1,11 +1,16 @@
 #include "scenarios/documents/raw_documents.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <boost/json.hpp>
+#include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <optional>
 #include <stdexcept>
+#include <string_view>
 
 #include "scenarios/documents/md5.h"
 
@@ -20,6 +25,8 @@ constexpr std::size_t kMostFaults = 20;
 struct Unreadable {
   DataFault fault;
 };
+// That ends the reading of all files.
+struct TooMuch : Unreadable {};
 
 // The regular files below a folder, by the bytes of their path in it. Links are not followed.
 std::vector<std::string> files_in(const std::string& folder) {
@@ -36,21 +43,50 @@ std::vector<std::string> files_in(const std::string& folder) {
   return files;
 }
 
-std::ifstream open(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) throw Unreadable{{path, 0, "may not be opened"}};
-  return stream;
-}
+// More than any set that this harness is for: all documents lie in memory, on every rank.
+constexpr std::int64_t kMostBytes = std::int64_t{4} << 30;
+// A record is parsed as a whole.
+constexpr std::size_t kMostRecordBytes = std::size_t{64} << 20;
+constexpr long kFilesOfTheKernel = 0x9fa0;  // PROC_SUPER_MAGIC.
 
-std::string bytes_of(const std::string& path) {
-  std::ifstream stream = open(path);
-  std::string bytes, part(1 << 16, '\0');
-  while (stream.read(part.data(), static_cast<std::streamsize>(part.size())), stream.gcount() > 0) {
-    bytes.append(part, 0, stream.gcount());
+// A file that is read once from its begin to its end; its sum is of the bytes that were handed out,
+// so nobody can change them between the two.
+class InputFile {
+ public:
+  explicit InputFile(std::string path) : path_(std::move(path)), piece_(1 << 16, '\0') {
+    // Without O_NONBLOCK a pipe that took the file's place would hold us.
+    descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor_ < 0) throw Unreadable{{path_, 0, "may not be opened"}};
+    struct stat status {};
+    struct statfs system {};
+    const bool known = ::fstat(descriptor_, &status) == 0 && ::fstatfs(descriptor_, &system) == 0;
+    const bool regular =
+        known && S_ISREG(status.st_mode) && static_cast<long>(system.f_type) != kFilesOfTheKernel;
+    if (regular) return;
+    ::close(descriptor_);
+    throw Unreadable{{path_, 0, "is no regular file on a disk"}};
   }
-  if (stream.bad()) throw Unreadable{{path, 0, "cannot be read to its end"}};
-  return bytes;
-}
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+  ~InputFile() { ::close(descriptor_); }
+
+  // The bytes that follow; none at the end.
+  std::string_view next() {
+    ssize_t got;
+    do got = ::read(descriptor_, piece_.data(), piece_.size());
+    while (got < 0 && errno == EINTR);
+    if (got < 0) throw Unreadable{{path_, 0, "cannot be read to its end"}};
+    const std::string_view bytes(piece_.data(), static_cast<std::size_t>(got));
+    sum_.add(bytes);
+    return bytes;
+  }
+  std::string digest() { return sum_.hex(); }
+
+ private:
+  std::string path_, piece_;
+  int descriptor_ = -1;
+  Md5 sum_;
+};
 
 // The folder or file that `path` names must be what the kind reads.
 void require_kind_of_file(const std::string& path, fs::file_type wanted) {
@@ -137,67 +173,120 @@ class Walk {
   Walk(const Scenario& scenario, const std::function<void(RawDocument)>& take)
       : scenario_(scenario), take_(take) {}
 
-  std::vector<DataFault> run() {
+  // The digest is of what `take` was given, and means nothing where there are faults.
+  DataFindings run() {
     try {
       if (scenario_.data.kind == DataKind::text) walk_folder(data_path(scenario_));
       if (scenario_.data.kind == DataKind::jsonl) walk_records(data_path(scenario_));
     } catch (const Unreadable& unreadable) {
       faults_.push_back(unreadable.fault);
     }
-    return std::move(faults_);
+    return {std::move(faults_), std::move(digest_)};
   }
 
  private:
   bool is_full() const { return faults_.size() >= kMostFaults; }
 
+  std::string_view next_of(InputFile& file, const std::string& path) {
+    const std::string_view piece = file.next();
+    bytes_ += std::ssize(piece);
+    if (bytes_ > kMostBytes) throw TooMuch{{{path, 0, "more than 4 GiB of documents up to here"}}};
+    return piece;
+  }
+
   void walk_folder(const std::string& folder) {
     require_kind_of_file(folder, fs::file_type::directory);
     const std::vector<std::string> files = files_in(folder);
     if (files.empty()) faults_.push_back({folder, 0, "holds no document"});
+    Md5 sum;
     for (const std::string& file : files) {
       if (is_full()) return;
-      read_text((fs::path(folder) / file).string());
+      sum.add(read_text((fs::path(folder) / file).string()) + "  " + file + "\n");
     }
+    digest_ = sum.hex();
   }
 
-  // One that cannot be read does not hide the others' faults.
-  void read_text(const std::string& path) {
+  // One that cannot be read does not hide the others' faults. Its digest; "" where it has faults.
+  std::string read_text(const std::string& path) {
     try {
-      const std::string bytes = bytes_of(path);
-      const auto nul = std::find(bytes.begin(), bytes.end(), '\0');
-      if (nul == bytes.end()) return take_(whole_text(bytes));
-      faults_.push_back(
-          {path, static_cast<int>(std::count(bytes.begin(), nul, '\n')) + 1, "has a NUL byte"});
+      InputFile file(path);
+      std::string bytes;
+      for (std::string_view piece; !(piece = next_of(file, path)).empty();) {
+        bytes += piece;
+        const std::size_t nul = bytes.find('\0', bytes.size() - piece.size());
+        if (nul == std::string::npos) continue;
+        const auto end = bytes.begin() + static_cast<std::ptrdiff_t>(nul);
+        faults_.push_back(
+            {path, static_cast<int>(std::count(bytes.begin(), end, '\n')) + 1, "has a NUL byte"});
+        return "";
+      }
+      take_(whole_text(bytes));
+      return file.digest();
+    } catch (const TooMuch&) {
+      throw;
     } catch (const Unreadable& unreadable) {
       faults_.push_back(unreadable.fault);
+      return "";
     }
   }
 
   void walk_records(const std::string& path) {
     require_kind_of_file(path, fs::file_type::regular);
-    std::ifstream stream = open(path);
-    std::string line;
-    int number = 0;
-    while (!is_full() && std::getline(stream, line)) {
-      ++number;
-      if (line.find('\0') != std::string::npos) {
-        faults_.push_back({path, number, "has a NUL byte"});
-        continue;
-      }
-      Record record = from_line(line, scenario_.data.mask.roles);
-      if (record.lacks.empty()) {
-        take_(std::move(record.document));
-      } else {
-        faults_.push_back({path, number, record.lacks});
+    InputFile file(path);
+    Line line;
+    for (std::string_view piece; !is_full() && !(piece = next_of(file, path)).empty();) {
+      while (!piece.empty() && !is_full()) {
+        const std::size_t end = std::min(piece.find('\n'), piece.size());
+        append(line, piece.substr(0, end), path);
+        if (end < piece.size()) take_record(line, path);
+        piece.remove_prefix(std::min(end + 1, piece.size()));
       }
     }
-    if (stream.bad()) throw Unreadable{{path, number, "cannot be read to its end"}};
-    if (number == 0) faults_.push_back({path, 0, "holds no document"});
+    if (line.begun && !is_full()) take_record(line, path);
+    if (line.number == 0) faults_.push_back({path, 0, "holds no document"});
+    digest_ = file.digest();
+  }
+
+  // A record as far as it was read.
+  struct Line {
+    std::string text;
+    int number = 0;  // Counts the records before it.
+    std::size_t bytes = 0;
+    bool begun = false, has_nul = false;
+  };
+  // A line without an end, such as that of a sparse file, must not take the machine's memory before
+  // it is refused.
+  static void append(Line& line, std::string_view bytes, const std::string& path) {
+    line.begun = true;
+    line.has_nul = line.has_nul || bytes.find('\0') != std::string_view::npos;
+    line.bytes += bytes.size();
+    if (line.bytes > kMostRecordBytes) {
+      throw Unreadable{
+          {path, line.number + 1,
+           line.has_nul ? "has a NUL byte" : "is longer than 64 MiB, the most of a record"}};
+    }
+    if (!line.has_nul) line.text += bytes;
+  }
+  void take_record(Line& line, const std::string& path) {
+    ++line.number;
+    Record record;
+    if (!line.has_nul) record = from_line(line.text, scenario_.data.mask.roles);
+    if (line.has_nul) record.lacks = "has a NUL byte";
+    if (record.lacks.empty()) {
+      take_(std::move(record.document));
+    } else {
+      faults_.push_back({path, line.number, record.lacks});
+    }
+    line.text.clear();
+    line.bytes = 0;
+    line.begun = line.has_nul = false;
   }
 
   const Scenario& scenario_;
   const std::function<void(RawDocument)>& take_;
   std::vector<DataFault> faults_;
+  std::string digest_;
+  std::int64_t bytes_ = 0;  // Counts the bytes of all files so far.
 };
 
 [[noreturn]] void fail(const DataFault& fault) {
@@ -206,14 +295,10 @@ class Walk {
 }
 
 std::string md5_of_file(const std::string& path) {
-  std::ifstream stream = open(path);
-  std::string part(1 << 16, '\0');
-  Md5 sum;
-  while (stream.read(part.data(), static_cast<std::streamsize>(part.size())), stream.gcount() > 0) {
-    sum.add(std::string_view(part).substr(0, stream.gcount()));
+  InputFile file(path);
+  while (!file.next().empty()) {
   }
-  if (stream.bad()) throw Unreadable{{path, 0, "cannot be read to its end"}};
-  return sum.hex();
+  return file.digest();
 }
 
 }  // namespace
@@ -222,16 +307,21 @@ std::string data_path(const Scenario& scenario) {
   return (fs::path(scenario.folder) / scenario.data.path).string();
 }
 
-std::vector<DataFault> for_each_document(const Scenario& scenario,
-                                         const std::function<void(RawDocument)>& take) {
+DataFindings for_each_document(const Scenario& scenario,
+                               const std::function<void(RawDocument)>& take) {
   return Walk(scenario, take).run();
 }
 
 std::vector<RawDocument> read_raw_documents(const Scenario& scenario) {
   std::vector<RawDocument> documents;
-  const std::vector<DataFault> faults = for_each_document(
+  const DataFindings found = for_each_document(
       scenario, [&](RawDocument document) { documents.push_back(std::move(document)); });
-  if (!faults.empty()) fail(faults.front());
+  if (!found.faults.empty()) fail(found.faults.front());
+  if (!scenario.data.digest.empty() && scenario.data.digest != found.digest) {
+    fail({data_path(scenario), 0,
+          "has changed since it was first read: its digest was " + scenario.data.digest +
+              " and is " + found.digest});
+  }
   return documents;
 }
 

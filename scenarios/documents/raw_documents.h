@@ -34,14 +34,20 @@ struct DataFault {
 // `data.path` under the scenario's folder.
 std::string data_path(const Scenario& scenario);
 
+// The faults, and if there are none the digest of the bytes that were read.
+struct DataFindings {
+  std::vector<DataFault> faults;
+  std::string digest;
+};
+
 // Hands every document over in the source's order: files by the bytes of their path below the
 // folder, records by line. Returns what is wrong, at most some twenty faults, and goes on after
-// each of them.
-std::vector<DataFault> for_each_document(const Scenario& scenario,
-                                         const std::function<void(RawDocument)>& take);
+// each of them. A record of more than 64 MiB and 4 GiB in all are faults that end it.
+DataFindings for_each_document(const Scenario& scenario,
+                               const std::function<void(RawDocument)>& take);
 
-// Reads all of them. Throws std::runtime_error at a fault: the scenario's reader has checked them,
-// so the files have changed since.
+// Reads all of them. Throws std::runtime_error at a fault, or where they do not have `data.digest`:
+// the scenario's reader has checked them, so the files have changed since.
 std::vector<RawDocument> read_raw_documents(const Scenario& scenario);
 
 // 32 hex digits. A JSONL file: its MD5. A folder: MD5 of the lines "MD5-of-file  path\n" in the

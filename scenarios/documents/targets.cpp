@@ -4,11 +4,13 @@
 
 namespace lockstep {
 
+bool is_masked(const Scenario::Data::Mask& mask, std::int64_t microbatch) {
+  return std::ranges::find(mask.microbatches, microbatch) != mask.microbatches.end();
+}
+
 bool has_loss(const Scenario& scenario, Purpose purpose, const DrawPlace& place, std::int64_t row) {
   const Scenario::Data::Mask& mask = scenario.data.mask;
   if (row < mask.prefix) return false;
-  if (std::ranges::find(mask.microbatches, place.microbatch) != mask.microbatches.end())
-    return false;
   if (mask.rate.millionths == 0) return true;
   return !happens(draw(scenario.training.seed, purpose, place, row), mask.rate.millionths);
 }
@@ -18,6 +20,7 @@ void set_targets(const Scenario& scenario, Purpose purpose, const DrawPlace& pla
                  Document& document) {
   const std::size_t length = document.tokens.size();
   document.targets.assign(length, -1);
+  if (is_masked(scenario.data.mask, place.microbatch)) return;
   for (std::size_t row = 0; row < length; ++row) {
     const std::int32_t next = row + 1 < length ? document.tokens[row + 1] : after_last;
     if (next < 0 || !selectable(row + 1)) continue;

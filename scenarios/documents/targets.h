@@ -9,8 +9,9 @@
 
 namespace lockstep {
 
-// The masks that look at a place alone, not at bytes: prefix, whole microbatches, and the random
-// share.
+// Whether data.mask.microbatches masks this one entirely.
+bool is_masked(const Scenario::Data::Mask& mask, std::int64_t microbatch);
+// The other masks that look at a place alone, not at bytes: the prefix and the random share.
 bool has_loss(const Scenario& scenario, Purpose purpose, const DrawPlace& place, std::int64_t row);
 
 // Fills `targets` from `tokens`: the next token, or -1. `after_last` is what follows the last

@@ -8,6 +8,7 @@
 #include "scenarios/io/stage.h"
 #include "scenarios/rules/legality.h"
 #include "scenarios/schema/schema.h"
+#include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
 namespace {
@@ -74,7 +75,8 @@ class SectionReader {
                 : section.empty() ? "(file)"
                                   : section,
                 is_text ? "is no key of schema 1" : "has a key that is no text",
-                "nothing is silently ignored in " + here, nearest_key(name.text, section));
+                "nothing is silently ignored in " + here,
+                faults_.is_full("Y03") ? "" : nearest_key(name.text, section));
   }
 
   // A name in this section, or the path of the key that somebody meant who comes from Megatron-LM,
@@ -134,21 +136,23 @@ void check_dependent_ranges(const Scenario& scenario, const std::set<std::string
   }
 }
 
-void check_data(const Scenario& scenario, const Node& root, Faults& faults) {
-  if (!reads_bytes(scenario.data) || faults.hit("data")) return;  // The path is unknown then.
-  bool is_whole = true;
-  for (const DataFault& fault : for_each_document(scenario, [](RawDocument) {})) {
+// The digest of the documents; "" where there are none, or they have faults.
+std::string check_data(const Scenario& scenario, const Node& root, Faults& faults) {
+  if (!reads_bytes(scenario.data) || faults.hit("data")) return "";  // The path is unknown then.
+  const DataFindings found = for_each_document(scenario, [](RawDocument) {});
+  for (const DataFault& fault : found.faults) {
     const std::string line = fault.line == 0 ? "" : ":" + std::to_string(fault.line);
     faults.add("Y08", find_place(root, "data.path"), "data.path",
-               fault.file + line + ": " + fault.what, "the documents are what is trained on");
-    is_whole = false;
+               shown(fault.file) + line + ": " + shown(fault.what),
+               "the documents are what is trained on");
   }
-  if (!is_whole || scenario.data.digest.empty()) return;
-  const std::string digest = data_digest(scenario);
-  if (digest == scenario.data.digest) return;
-  faults.add("Y08", find_place(root, "data.digest"), "data.digest",
-             "the bytes at " + data_path(scenario) + " have the digest " + digest,
-             "they are not those that were meant", digest);
+  if (!found.faults.empty()) return "";
+  if (!scenario.data.digest.empty() && found.digest != scenario.data.digest) {
+    faults.add("Y08", find_place(root, "data.digest"), "data.digest",
+               "the bytes at " + shown(data_path(scenario)) + " have the digest " + found.digest,
+               "they are not those that were meant", found.digest);
+  }
+  return found.digest;
 }
 
 // The canonical form is a scenario file too, which a token carries, so it must not be larger than a
@@ -216,7 +220,7 @@ ReadStage read_stage(const std::string& text, const std::string& file) {
     require_keys(reader.given(), file, faults);
     fill_defaults(stage.scenario, reader.given());
     check_dependent_ranges(stage.scenario, reader.given(), *stage.root, faults);
-    check_data(stage.scenario, *stage.root, faults);
+    stage.data_digest = check_data(stage.scenario, *stage.root, faults);
     check_canonical_size(stage.scenario, text, faults);
   }
   stage.errors = faults.take();
@@ -225,7 +229,8 @@ ReadStage read_stage(const std::string& text, const std::string& file) {
 
 ReadResult read_scenario_text(const std::string& text, const std::string& file) {
   ReadStage stage = read_stage(text, file);
-  ReadResult result{std::move(stage.scenario), std::move(stage.errors)};
+  ReadResult result{std::move(stage.scenario), std::move(stage.errors),
+                    std::move(stage.data_digest)};
   if (result.ok()) result.errors = placed(check_legality(result.scenario), file, *stage.root);
   if (result.ok()) result.errors = placed(check_built(result.scenario), file, *stage.root);
   return result;

@@ -18,6 +18,9 @@ namespace lockstep {
 struct ReadResult {
   Scenario scenario;
   std::vector<ScenarioError> errors;
+  // The digest of the documents that were read and found good; "" without. Who runs the scenario
+  // puts it into data.digest, so that other bytes are refused when they are opened again.
+  std::string data_digest = {};
   bool ok() const { return errors.empty(); }
   // The rule that `expect.error` must name: the lowest one that refuses, or "none".
   std::string rule() const { return errors.empty() ? "none" : errors.front().rule; }

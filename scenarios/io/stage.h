@@ -14,6 +14,7 @@ struct ReadStage {
   Scenario scenario;
   std::optional<Node> root;  // Nothing where the text is no YAML.
   std::vector<ScenarioError> errors;
+  std::string data_digest;  // The digest of its documents; "" without.
 };
 
 ReadStage read_stage(const std::string& text, const std::string& file);

@@ -190,11 +190,13 @@ std::int64_t most_global_microbatches(const Scenario& scenario) {
 Findings masked_microbatches_exist(const Scenario& scenario) {
   const std::int64_t count = most_global_microbatches(scenario);
   std::vector<std::int64_t> legal;
+  std::vector<bool> seen(static_cast<std::size_t>(count));
   bool refused = false;
   for (const std::int64_t number : scenario.data.mask.microbatches) {
     refused = refused || number < 0 || number >= count;
     const std::int64_t nearest = std::clamp<std::int64_t>(number, 0, count - 1);
-    if (!holds(legal, nearest)) legal.push_back(nearest);
+    if (!seen[static_cast<std::size_t>(nearest)]) legal.push_back(nearest);
+    seen[static_cast<std::size_t>(nearest)] = true;
   }
   if (!refused) return {};
   return {{"data.mask.microbatches", list_text(legal),
@@ -215,13 +217,15 @@ Findings looking_on_needs_split(const Scenario& scenario) {
       {"data.mask.document_end", "true", "long_documents " + word(scenario.data.long_documents)}};
 }
 
+// Takes the rows that it looks at from `rows_left`, and says true when none are left.
 bool microbatch_has_target(const Scenario& scenario, DrawPlace place,
-                           const MicrobatchLengths& lengths) {
+                           const MicrobatchLengths& lengths, std::int64_t& rows_left) {
   // No need to draw for every row.
-  if (scenario.data.mask.rate.millionths == 1'000'000) return false;
+  const Scenario::Data::Mask& mask = scenario.data.mask;
+  if (mask.rate.millionths == 1'000'000 || is_masked(mask, place.microbatch)) return false;
   for (const std::int64_t length : lengths) {
-    for (std::int64_t row = scenario.data.mask.prefix; row + 1 < length; ++row) {
-      if (has_loss(scenario, Purpose::mask, place, row)) return true;
+    for (std::int64_t row = mask.prefix; row + 1 < length; ++row) {
+      if (--rows_left < 0 || has_loss(scenario, Purpose::mask, place, row)) return true;
     }
     ++place.document;
   }
@@ -230,12 +234,12 @@ bool microbatch_has_target(const Scenario& scenario, DrawPlace place,
 
 // Whether some step has a target; true also where the search is too long.
 bool drawn_data_has_target(const Scenario& scenario) {
-  std::int64_t work = 0;
+  std::int64_t work = 0, rows_left = 4 * kMostWork;
   for (std::int64_t step = 0; step < scenario.training.steps; ++step) {
     for (std::int64_t m = 0; m < global_microbatches(scenario, step); ++m) {
       const MicrobatchLengths lengths = microbatch_lengths(scenario, step, m);
-      if (microbatch_has_target(scenario, {step, m, 0}, lengths)) return true;
-      work += 1 + std::ssize(lengths);
+      if (microbatch_has_target(scenario, {step, m, 0}, lengths, rows_left)) return true;
+      work += 1 + std::ssize(lengths) + std::ssize(scenario.data.mask.microbatches) / 16;
       if (work > kMostWork) return true;
     }
   }
@@ -243,12 +247,16 @@ bool drawn_data_has_target(const Scenario& scenario) {
 }
 
 bool byte_data_has_target(const Scenario& scenario) try {
+  // A step is read as a whole, so its rows must fit a small machine's memory.
+  if (most_global_microbatches(scenario) * scenario.data.pack_length > 8 * kMostWork) return true;
   const std::unique_ptr<DataSource> source = open_data(scenario);
+  // The faults of a row; every document is looked for in the list of masked microbatches.
+  const std::int64_t looks = 1 + std::ssize(scenario.data.mask.microbatches) / 64;
   std::int64_t work = 0;
   for (std::int64_t step = 0; step < scenario.training.steps; ++step) {
     const StepData data = source->training(step);
     if (data.targets > 0) return true;
-    work += std::ssize(data.microbatches) * scenario.data.pack_length;
+    work += std::ssize(data.microbatches) * scenario.data.pack_length * looks;
     if (work > kMostWork) return true;
   }
   return false;

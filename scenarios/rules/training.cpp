@@ -22,10 +22,10 @@ std::vector<std::int64_t> legal_steps(const std::vector<std::int64_t>& steps, st
   std::vector<std::int64_t> legal;
   for (const std::int64_t step : steps) {
     if (first > last) break;
-    const std::int64_t near = std::clamp(step, first, last);
-    if (!holds(legal, near)) legal.push_back(near);
+    legal.push_back(std::clamp(step, first, last));
   }
   std::sort(legal.begin(), legal.end());
+  legal.erase(std::unique(legal.begin(), legal.end()), legal.end());
   return legal;
 }
 

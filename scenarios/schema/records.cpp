@@ -20,7 +20,8 @@ class Record {
           std::find(known.begin(), known.end(), key.text) != known.end())
         continue;
       item.faults.add("Y03", key.place, item.key + "." + key.text, "is no key of schema 1",
-                      "it takes " + wanted, nearest_name(key.text, known));
+                      "it takes " + wanted,
+                      item.faults.is_full("Y03") ? "" : nearest_name(key.text, known));
       is_complete_ = false;
     }
   }

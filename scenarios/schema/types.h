@@ -204,13 +204,19 @@ struct Set {
     }
     std::optional<Value> values = List<Word<Enum>>{{}, min}.read(item);
     if (!values) return std::nullopt;
-    const Value given = *values;
-    for (std::size_t i = 0; i < given.size(); ++i) {
-      if (std::find(given.begin(), given.begin() + i, given[i]) == given.begin() + i) continue;
-      item.at(i).out_of_range("each word at most once", "[" + sorted_without_repeats(given) + "]");
-      values.reset();
+    // The first word that is there again ends it: one proposal mends them all, and a list of many
+    // repeats would take a proposal as long as itself for each.
+    std::vector<bool> seen(words<Enum>().size());
+    for (std::size_t i = 0; i < values->size(); ++i) {
+      const auto place = static_cast<std::size_t>((*values)[i]);
+      if (seen.at(place)) {
+        item.at(i).out_of_range("each word at most once",
+                                "[" + sorted_without_repeats(*values) + "]");
+        return std::nullopt;
+      }
+      seen[place] = true;
     }
-    if (values) std::sort(values->begin(), values->end());
+    std::sort(values->begin(), values->end());
     return values;
   }
   std::string write(Value values, Style style) const {

@@ -27,6 +27,11 @@ class Faults {
     errors_.push_back({rule, file_, place.line, place.column, key, what, why, nearest});
   }
 
+  // Whether further faults of a rule are only counted: then nobody need look for their nearest.
+  bool is_full(const char* rule) const {
+    const auto found = count_.find(rule);
+    return found != count_.end() && found->second >= kMost;
+  }
   bool empty() const { return errors_.empty(); }
   std::size_t size() const { return errors_.size(); }
   std::vector<ScenarioError>& all() { return errors_; }
@@ -49,6 +54,7 @@ class Faults {
       more.what = "and " + std::to_string(count - kMost) + " more";
       more.why = "the first " + std::to_string(kMost) + " of a rule are listed";
       more.nearest.clear();
+      more.stands_for = count - kMost;
       errors_.push_back(more);
     }
     std::stable_sort(

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <limits>
 
@@ -27,6 +28,26 @@ std::int64_t saturated(std::string_view digits) {
   std::int64_t value = 0;
   const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   return result.ec == std::errc() ? value : std::numeric_limits<std::int64_t>::max();
+}
+
+// The code point of one well-formed character.
+std::uint32_t code_point(std::string_view character) {
+  constexpr std::uint32_t kFirstBits[] = {0, 0x7F, 0x1F, 0x0F, 0x07};
+  std::uint32_t code = static_cast<unsigned char>(character[0]) & kFirstBits[character.size()];
+  for (const char c : character.substr(1)) code = code << 6 | (static_cast<unsigned char>(c) & 63u);
+  return code;
+}
+
+// Characters that a terminal obeys, or that hide what is written.
+bool is_obeyed(std::uint32_t code) {
+  struct Range {
+    std::uint32_t first, last;
+  };
+  constexpr Range kObeyed[] = {{0, 0x1F},        {0x7F, 0x9F},     {0x61C, 0x61C},
+                               {0x200E, 0x200F}, {0x2028, 0x202E}, {0x2066, 0x2069},
+                               {0xFEFF, 0xFEFF}, {0xFFF9, 0xFFFB}, {0xE0000, 0xE007F}};
+  return std::any_of(std::begin(kObeyed), std::end(kObeyed),
+                     [&](const Range& range) { return code >= range.first && code <= range.last; });
 }
 
 }  // namespace
@@ -105,14 +126,51 @@ std::size_t characters(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
+std::string shown(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t bytes = utf8_length(text);
+    const std::uint32_t code = bytes == 0 ? 0 : code_point(text.substr(0, bytes));
+    char escape[16] = "";
+    if (bytes <= 1 && (bytes == 0 || is_obeyed(code))) {
+      std::snprintf(escape, sizeof escape, "\\x%02x", static_cast<unsigned char>(text.front()));
+    } else if (is_obeyed(code)) {
+      std::snprintf(escape, sizeof escape, "\\u%04x", code);
+    }
+    out += *escape != '\0' ? std::string_view(escape) : text.substr(0, bytes);
+    text.remove_prefix(std::max<std::size_t>(bytes, 1));
+  }
+  return out;
+}
+
+std::string shown_lines(std::string_view text) {
+  std::string out;
+  while (true) {
+    const std::size_t end = text.find('\n');
+    out += shown(text.substr(0, end));
+    if (end == std::string_view::npos) return out;
+    out += '\n';
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::string as_utf8(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t bytes = utf8_length(text);
+    out += bytes == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(0, bytes);
+    text.remove_prefix(std::max<std::size_t>(bytes, 1));
+  }
+  return out;
+}
+
 std::string quoted(const std::string& text) {
   constexpr std::size_t kMost = 60;
-  std::string shown;
-  for (const char c : text.substr(0, kMost))
-    shown += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
-  while (text.size() > kMost && !shown.empty() && (text[shown.size()] & 0xC0) == 0x80)
-    shown.pop_back();
-  return "`" + shown + (text.size() > kMost ? "..." : "") + "`";
+  std::size_t end = std::min(text.size(), kMost);
+  // Not within a character.
+  while (end < text.size() && end > 0 && (text[end] & 0xC0) == 0x80) --end;
+  return "`" + shown(std::string_view(text).substr(0, end)) + (end < text.size() ? "..." : "") +
+         "`";
 }
 
 }  // namespace lockstep

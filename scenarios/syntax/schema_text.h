@@ -25,7 +25,16 @@ std::optional<std::int64_t> guess_int(const std::string& text);
 std::size_t utf8_length(std::string_view text);
 // UTF-8 characters.
 std::size_t characters(std::string_view text);
-// Quotes a text and cuts it to a length that fits a message.
+// Text of somebody else's as it may be printed, on one line: what a terminal would obey or hide
+// (C0, DEL, C1, line separators, marks that turn the direction of writing) and bytes that are no
+// UTF-8 become \x1b or \u202e. Nothing in a file, a path or a peer's words can then clear a screen,
+// forge a line or speak to a CI runner.
+std::string shown(std::string_view text);
+// The same for a whole message, whose lines are ours.
+std::string shown_lines(std::string_view text);
+// The same text, with U+FFFD for bytes that are no UTF-8: for JSON, which escapes the rest itself.
+std::string as_utf8(std::string_view text);
+// In quotes, as shown() and cut to a length that fits a message.
 std::string quoted(const std::string& text);
 
 }  // namespace lockstep

@@ -193,7 +193,7 @@ TEST(HostileFrames, OfARankZeroAreBoundedAsWell) {
   expect_a_sentence(ended_under({{.kind = Kind::hello}}), "rank 0 sent a frame out of turn");
 }
 
-// What is no frame at all, on a connection of a rank that has come.
+// Bytes that are no frame, on a connection of a rank that has come.
 TEST(HostileFrames, ThatAreNoneEndTheRun) {
   const TcpAddress at{"127.0.0.1", free_port()};
   Processes rank_0(1, [&](int) {

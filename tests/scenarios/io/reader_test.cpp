@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "scenarios/documents/documents.h"
 #include "scenarios/documents/raw_documents.h"
 #include "scenarios/schema/schema.h"
 #include "tests/scenarios/reading.h"
@@ -382,6 +383,41 @@ TEST(RawDocuments, OfMessagesHaveTheContentsOfRolesAsTargets) {
               ElementsAre(ByteSpan{6, 8}, ByteSpan{20, 24}));
   scenario.data.mask.roles = {};
   EXPECT_TRUE(read_raw_documents(scenario)[0].targets.empty());
+}
+
+// The digest that a token or a checkpoint has is of the bytes that are trained on, whenever they
+// are opened again.
+TEST(RawDocuments, OfOtherBytesThanThoseThatWereReadAreRefused) {
+  const TemporaryFolder folder;
+  folder.file("t/a", "some documents");
+  folder.file("r.jsonl", "{\"text\": \"some documents\"}\n");
+  for (const auto& [kind, path] :
+       {std::pair{DataKind::text, "t"}, std::pair{DataKind::jsonl, "r.jsonl"}}) {
+    const std::string head = "schema: 1\nname: a\ndata: {kind: " +
+                             std::string(kind == DataKind::text ? "text" : "jsonl") +
+                             ", path: " + path + "}\n";
+    const ReadResult read = read_scenario_text(head, folder / "a.yaml");
+    ASSERT_TRUE(read.ok()) << text_of(read.errors);
+    Scenario scenario = read.scenario;
+    EXPECT_EQ(scenario.data.digest, "");
+    EXPECT_EQ(read.data_digest, data_digest(scenario));
+    scenario.data.digest = read.data_digest;
+    EXPECT_EQ(read_raw_documents(scenario).size(), 1u);
+    EXPECT_NO_THROW(open_data(scenario));
+  }
+  folder.file("t/a", "same documents");
+  folder.file("r.jsonl", "{\"text\": \"same documents\"}\n");
+  for (const auto& [kind, path, digest] :
+       {std::tuple{DataKind::text, "t", "0"}, std::tuple{DataKind::jsonl, "r.jsonl", "0"}}) {
+    Scenario scenario = stored(folder, kind, path);
+    scenario.data.digest = digest;
+    try {
+      open_data(scenario);
+      ADD_FAILURE() << path;
+    } catch (const std::runtime_error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("has changed since it was first read"));
+    }
+  }
 }
 
 TEST(RawDocuments, HaveTheDigestThatMd5sumPrints) {

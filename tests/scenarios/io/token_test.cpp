@@ -57,6 +57,25 @@ TEST(Token, ReadsBackEqual) {
   std::filesystem::current_path(here);
 }
 
+// Neither the spare bits of its last digit nor those behind the last block.
+TEST(Token, HasNoSpareBits) {
+  constexpr const char* kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+  for (std::int64_t seed = 0; seed < 40; ++seed) {
+    Scenario scenario = named("a-scenario");
+    scenario.training.seed = seed * seed * seed;
+    const std::string token = make_token(scenario);
+    ASSERT_EQ(complaint(token), "");
+    for (std::size_t back = 1; back <= 3; ++back) {
+      for (const char* digit = kDigits; *digit != '\0'; ++digit) {
+        std::string other = token;
+        other[other.size() - back] = *digit;
+        EXPECT_EQ(complaint(other).empty(), other == token) << other << " for " << token;
+      }
+    }
+  }
+}
+
 TEST(Token, NoticesEveryChangedCharacter) {
   const std::string token = make_token(named("some-scenario"));
   for (std::size_t i = 0; i < token.size(); ++i) {
