@@ -1,6 +1,8 @@
 // `lockstep describe FILE`, and the reference of the schema: --schema, --defaults, --rules,
 // --built, --offload-matrix.
 #include <cstdio>
+#include <limits>
+#include <optional>
 #include <sstream>
 
 #include "engine/nn/attention.h"
@@ -8,6 +10,7 @@
 #include "harness/base/write_file.h"
 #include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
+#include "harness/expect/blind_spots.h"
 #include "harness/expect/expectations.h"
 #include "harness/expect/parameter_table.h"
 #include "harness/expect/run_estimate.h"
@@ -116,6 +119,20 @@ void write_attention(std::ostringstream& out, const Scenario& scenario) {
   }
 }
 
+// Rules of expect.counters that no run can meet.
+void write_contradictions(std::ostringstream& out, const Scenario& scenario,
+                          const std::vector<Expectation>& expected) {
+  for (const Expectation& one : expected) {
+    const auto rule = scenario.expect.counters.find(one.counter);
+    if (rule == scenario.expect.counters.end()) continue;
+    const std::optional<std::int64_t> min = rule->second.min, max = rule->second.max;
+    if ((!min || *min <= one.max) && (!max || *max >= one.min)) continue;
+    out << "  a run will be violated: expect.counters." << to_text(one.counter) << " asks for "
+        << range_text(min.value_or(0), max.value_or(std::numeric_limits<std::int64_t>::max()))
+        << ", and a run counts " << range_text(one.min, one.max) << "\n";
+  }
+}
+
 void write_expectations(std::ostringstream& out, const Scenario& scenario) {
   if (!can_be_counted_at_once(scenario)) {
     out << "\nwhat a run must count\n  not counted: too many microbatches and tokens\n";
@@ -127,6 +144,7 @@ void write_expectations(std::ostringstream& out, const Scenario& scenario) {
       out << "  " << to_text(one.counter) << " " << range_text(one.min, one.max) << "  (" << one.why
           << ")\n";
     }
+    write_contradictions(out, scenario, precision.expected);
   }
 }
 
@@ -142,7 +160,11 @@ std::string description(const Scenario& scenario) {
   write_estimate(out, scenario);
   write_attention(out, scenario);
   if (!scenario.offload.modules.empty()) out << offload_table(scenario, plan_offload(scenario));
-  out << sharding_table(scenario);
+  const std::string sharding = sharding_table(scenario);
+  out << sharding;
+  for (const std::string& spot : blind_spots(scenario)) {
+    if (sharding.empty()) out << "  blind: " << spot << "\n";
+  }
   const std::vector<std::string> idle = keys_without_effect(scenario);
   out << "\nkeys without effect\n";
   for (const std::string& key : idle) out << "  " << key << "\n";

@@ -46,6 +46,9 @@ PackCosts measure_costs(const Scenario& model, std::int64_t documents, std::int6
       model.cuda_graph.impl == GraphImpl::none ? GraphImpl::partial : model.cuda_graph.impl;
   const auto fewest = std::ssize(scenario.data.documents.front().front());
   PackCosts costs;
+  Scenario eager = scenario;
+  eager.offload.delay_until_cuda_graph = false;  // It needs graphs (L30).
+  costs.eager = seconds_of_a_microbatch(eager, GraphImpl::none, device, budget);
   std::int64_t capacity = fewest;
   while (true) {
     scenario.cuda_graph.max_packed_seqs = {capacity};
@@ -53,7 +56,6 @@ PackCosts measure_costs(const Scenario& model, std::int64_t documents, std::int6
     if (capacity >= most) break;
     capacity = std::min(2 * capacity, most);
   }
-  costs.eager = seconds_of_a_microbatch(scenario, GraphImpl::none, device, budget);
   return costs;
 }
 

@@ -60,6 +60,28 @@ TEST_F(CommandLine, PlanPackingProposesCapacities) {
               HasSubstr("6 packs"));
 }
 
+// A key that needs graphs is no hindrance to measuring the model without them.
+TEST_F(CommandLine, PlanPackingMeasuresAModelThatDelaysOffloads) {
+  const std::string scenario = folder_.file(
+      "delayed.yaml",
+      "schema: 1\nname: delayed\nmodel: {pattern: M*EE}\ncuda_graph: {modules: [attn, mamba]}\n"
+      "offload: {modules: [expert_fc1], "
+      "delay_until_cuda_graph: true}\n");
+  const Ran ran = run_lockstep("plan-packing --device sim --budget 0.01 " + scenario);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+}
+
+TEST_F(CommandLine, DescribeNamesWhatARunCannotMeet) {
+  const std::string start = "schema: 1\nname: a\nexpect: {counters: {eager_fallbacks: ";
+  const std::string never = folder_.file("never.yaml", start + "{min: 1}}}\n");
+  EXPECT_THAT(run_lockstep("describe " + never).out,
+              HasSubstr("a run will be violated: expect.counters.eager_fallbacks asks for at "
+                        "least 1, and a run counts 0"));
+  EXPECT_EQ(run_lockstep("verify --quiet --device sim " + never).status, 1);
+  const std::string met = folder_.file("met.yaml", start + "0}}\n");
+  EXPECT_EQ(run_lockstep("describe " + met).out.find("will be violated"), std::string::npos);
+}
+
 TEST_F(CommandLine, PlanPackingRefusesWhatItCannotRead) {
   const std::string bad = folder_.file("packs.txt", "2 5\nnine 4\n");
   EXPECT_EQ(run_lockstep("plan-packing --device sim " + bad).status, 2);

@@ -250,6 +250,19 @@ TEST(BlindSpots, AreNamed) {
   EXPECT_EQ(spots(s), "two ranks; no learning rate; no dropout; ");
   s.parallel.data = 3;
   EXPECT_EQ(spots(s), "no learning rate; no dropout; the library's sums; ");
+  s.parallel.transport = Transport::shm;
+  EXPECT_EQ(spots(s), "ranks are processes; no learning rate; no dropout; the library's sums; ");
+}
+
+TEST(BlindSpots, ADelayThatDelaysNothingIsNamed) {
+  Scenario s;
+  s.model.pattern = "M-";
+  s.offload.delay_until_cuda_graph = true;
+  ASSERT_EQ(blind_spots(s).size(), 1);
+  EXPECT_THAT(blind_spots(s).front(), testing::HasSubstr("delays nothing"));
+  s.model.pattern = "EE";
+  s.offload.modules = {OffloadModule::expert_fc1};
+  EXPECT_TRUE(blind_spots(s).empty());
 }
 
 }  // namespace
