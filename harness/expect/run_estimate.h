@@ -1,15 +1,15 @@
-// What a run takes, from its scenario alone.
+// Lower bounds of what a run takes, from its scenario alone.
 #pragma once
 
 #include "scenarios/scenario.h"
 
 namespace lockstep {
 
-// At least so much: what every run holds at once, without what a device, a checker or a library
-// adds for itself. So a run is only refused for it where it could not end. In floating point, since
-// a legal scenario may ask for more than 64 bits count.
+// A run takes at least this: what it holds at once, without what a device, a checker or a library
+// adds. A run that is refused for it could not have ended. The numbers are floating point, because
+// a legal scenario may ask for more than 64 bits can count.
 struct RunEstimate {
-  double state = 0;          // Bytes of weights, gradients and moments, of one rank.
+  double state = 0;          // Bytes of weights, gradients and moments of one rank.
   double activations = 0;    // Bytes that one rank stores for the microbatches in flight.
   double documents = 0;      // Bytes of a step's tokens and targets, of all ranks.
   double multiply_adds = 0;  // In all steps, of the engine alone.

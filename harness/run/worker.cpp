@@ -52,7 +52,7 @@ void judge_death(CaseResult& result, const ChildEnd& end, double timeout_s) {
     result.judge = JudgeKind::contract;
     result.reason = "the worker was killed by SIGABRT" + words;
   } else if (end.signal == SIGKILL) {
-    // We send it only where the time is over: it was the kernel, or somebody's hand.
+    // The watchdog's own is a timeout, so this one came from the kernel or by hand.
     result.judge = JudgeKind::memory;
     result.reason = "the worker was killed by SIGKILL, probably for want of memory" + words;
   } else if (end.signal != 0) {

@@ -14,6 +14,7 @@
 #include <functional>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -85,30 +86,38 @@ inline bool comes_true(const std::function<bool()>& condition) {
   return false;
 }
 
-// State and parent of a process, as /proc/PID/stat has them behind the name; state 'X' where there
-// is none.
+// State and parent of a process or thread, as its stat file in /proc has them behind the name;
+// state 'X' where there is none.
 struct ProcessStat {
   char state = 'X';
   pid_t parent = 0;
 };
-inline ProcessStat stat_of(pid_t process) {
-  const std::string text = slurp("/proc/" + std::to_string(process) + "/stat");
+inline ProcessStat stat_of(const std::string& folder) {
+  const std::string text = slurp(folder + "/stat");
   ProcessStat stat;
   if (text.rfind(')') != std::string::npos)
     std::istringstream(text.substr(text.rfind(')') + 1)) >> stat.state >> stat.parent;
   return stat;
 }
+
+// A killed process can be a zombie while its last threads still end, and with them its locks.
 inline bool lives(pid_t process) {
-  const char state = stat_of(process).state;
-  return state != 'X' && state != 'Z';
+  std::error_code gone;
+  std::filesystem::directory_iterator thread("/proc/" + std::to_string(process) + "/task", gone);
+  for (; !gone && thread != std::filesystem::directory_iterator(); thread.increment(gone)) {
+    const char state = stat_of(thread->path().string()).state;
+    if (state != 'X' && state != 'Z') return true;
+  }
+  return false;
 }
+
 inline std::vector<pid_t> children_of(pid_t parent) {
   std::vector<pid_t> list;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const std::string name = entry.path().filename().string();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     const pid_t process = static_cast<pid_t>(std::stol(name));
-    if (stat_of(process).parent == parent) list.push_back(process);
+    if (stat_of(entry.path().string()).parent == parent) list.push_back(process);
   }
   return list;
 }
