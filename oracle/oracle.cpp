@@ -29,8 +29,16 @@ std::vector<Parameter> initial_parameters(const Scenario& scenario, const Layout
   return parameters;
 }
 
-std::vector<Tensor> tensors(Saved<float>& saved) {
-  std::vector<Tensor> list;
+// One row. Its numbers of rows are below 2^24, so that float holds them exactly.
+Tensor row_of(const char* name, const std::vector<std::int64_t>& numbers) {
+  Tensor tensor{name, -1, 1, std::ssize(numbers), {}};
+  for (const std::int64_t number : numbers) tensor.values.push_back(static_cast<float>(number));
+  return tensor;
+}
+
+std::vector<Tensor> tensors(const Boundaries& pack, Saved<float>& saved) {
+  std::vector<Tensor> list{row_of("pack.cu_seqlens", pack.cu_seqlens),
+                           row_of("pack.cu_seqlens_padded", pack.cu_seqlens_padded)};
   const int layers = static_cast<int>(saved.last()) - 1;
   for (int place = 0; place <= layers + 1; ++place) {
     const bool inside = place > 0 && place <= layers;
@@ -129,7 +137,8 @@ struct Oracle::State {
     } else {
       walk_as(Fp32());
     }
-    if (options.keep_activations) result.activations = tensors(saved);
+    if (options.keep_activations)
+      result.activations = tensors(boundaries_of(scenario, microbatch), saved);
     return result;
   }
 

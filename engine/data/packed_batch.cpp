@@ -31,9 +31,8 @@ std::int64_t max_chunks(const PackShape& shape, std::int64_t capacity) {
 PackedBatch::PackedBatch(TensorPool& pool, const PackShape& shape, std::int64_t capacity,
                          const ScanScratch& scratch)
     : scan(scratch) {
-  cu_seqlens = pool.make<std::int32_t>(1, capacity + 1);
-  for (Tensor<std::int32_t>* member : {&document_start, &document_length}) {
-    *member = pool.make<std::int32_t>(1, capacity);
+  for (Tensor<std::int32_t>* member : {&cu_seqlens, &cu_seqlens_padded}) {
+    *member = pool.make<std::int32_t>(1, capacity + 1);
   }
   for (Tensor<std::int32_t>* member : {&row_document, &row_position, &row_number}) {
     *member = pool.make<std::int32_t>(1, shape.rows);
@@ -43,6 +42,16 @@ PackedBatch::PackedBatch(TensorPool& pool, const PackShape& shape, std::int64_t 
   }
 }
 
+std::vector<NamedTensor> PackedBatch::names() const {
+  const auto named = [](const char* name, Tensor<std::int32_t> tensor) {
+    return NamedTensor{.name = name,
+                       .op = PackMetadata::kName,
+                       .tensor = tensor,
+                       .rows = NamedTensor::Rows::slots};
+  };
+  return {named("pack.cu_seqlens", cu_seqlens), named("pack.cu_seqlens_padded", cu_seqlens_padded)};
+}
+
 PackMetadata build_pack(const PackShape& shape, const DocumentTable& table,
                         const PackedBatch& pack) {
   const std::int64_t capacity = pack.capacity();
@@ -50,8 +59,7 @@ PackMetadata build_pack(const PackShape& shape, const DocumentTable& table,
           .numbers = table.numbers.columns(0, capacity),
           .count = table.count,
           .cu_seqlens = pack.cu_seqlens,
-          .document_start = pack.document_start,
-          .document_length = pack.document_length,
+          .cu_seqlens_padded = pack.cu_seqlens_padded,
           .row_document = pack.row_document,
           .row_position = pack.row_position,
           .row_number = pack.row_number,
@@ -66,8 +74,8 @@ PackMetadata build_pack(const PackShape& shape, const DocumentTable& table,
 
 AttentionTables build_cudnn_tables(const Scenario::Model::Attention& attention,
                                    const PackedBatch& pack) {
-  return {.document_start = pack.document_start,
-          .document_length = pack.document_length,
+  return {.cu_seqlens = pack.cu_seqlens,
+          .cu_seqlens_padded = pack.cu_seqlens_padded,
           .lengths = pack.cudnn.lengths,
           .offsets = pack.cudnn.offsets,
           .rows = pack.row_document.cols,

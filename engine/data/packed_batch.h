@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/tensors/stored_tensor.h"
 #include "engine/tensors/tensor_pool.h"
 #include "scenarios/documents/documents.h"
 
@@ -56,9 +57,11 @@ struct CudnnTables {
 struct PackedBatch {
   PackedBatch(TensorPool& pool, const PackShape& shape, std::int64_t capacity,
               const ScanScratch& scan);
-  std::int64_t capacity() const { return document_start.cols; }
+  std::int64_t capacity() const { return cu_seqlens.cols - 1; }
+  // The boundaries, by the names of docs/tensors.md.
+  std::vector<NamedTensor> names() const;
 
-  Tensor<std::int32_t> cu_seqlens, document_start, document_length;
+  Tensor<std::int32_t> cu_seqlens, cu_seqlens_padded;
   Tensor<std::int32_t> row_document, row_position, row_number;
   Tensor<std::int32_t> chunk_document, chunk_start, chunk_rows;
   ScanScratch scan;

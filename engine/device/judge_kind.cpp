@@ -16,6 +16,7 @@ struct Word {
 constexpr auto kWords = std::to_array<Word>({
     {JudgeKind::none, "none"},
     {JudgeKind::activation, "activation"},
+    {JudgeKind::metadata, "metadata"},
     {JudgeKind::loss, "loss"},
     {JudgeKind::gradient, "gradient"},
     {JudgeKind::norm, "norm"},

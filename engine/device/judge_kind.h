@@ -11,6 +11,7 @@ namespace lockstep {
 enum class JudgeKind : std::uint8_t {
   none,        // No finding.
   activation,  // An activation differs from the reference.
+  metadata,    // A boundary of the pack's documents differs from the reference.
   loss,
   gradient,
   norm,

@@ -99,15 +99,17 @@ void SelfAttention<T>::mix(const PassContext& pass, const State& saved) const {
                                                       .head_dim = head_dim_});
     }
   }
-  pass.stream.submit(AttentionForward<T>{.qkv = saved.qkv,
-                                         .document_start = pass.pack.document_start,
-                                         .document_length = pass.pack.document_length,
-                                         .row_document = pass.pack.row_document,
-                                         .o = saved.core,
-                                         .lse = saved.lse,
-                                         .heads = heads_,
-                                         .kv_heads = kv_heads_,
-                                         .head_dim = head_dim_});
+  const Tensor<std::int32_t> tokens = pass.pack.cu_seqlens, rows = pass.pack.cu_seqlens_padded;
+  pass.stream.submit(AttentionForward<T>{
+      .qkv = saved.qkv,
+      .cu_seqlens = faulty("attention-reads-padded-lengths", tokens, rows),
+      .cu_seqlens_padded = faulty("attention-reads-compact-starts", rows, tokens),
+      .row_document = pass.pack.row_document,
+      .o = saved.core,
+      .lse = saved.lse,
+      .heads = heads_,
+      .kv_heads = kv_heads_,
+      .head_dim = head_dim_});
 }
 
 template <class T>
@@ -135,8 +137,8 @@ void SelfAttention<T>::mix_backward(const PassContext& pass, const State& saved)
                                           .o = saved.core,
                                           .lse = saved.lse,
                                           .dout = scratch_.dcore,
-                                          .document_start = pass.pack.document_start,
-                                          .document_length = pass.pack.document_length,
+                                          .cu_seqlens = pass.pack.cu_seqlens,
+                                          .cu_seqlens_padded = pass.pack.cu_seqlens_padded,
                                           .row_document = pass.pack.row_document,
                                           .delta = scratch_.delta,
                                           .next_tile = scratch_.next_tile,

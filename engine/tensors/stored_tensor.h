@@ -10,16 +10,18 @@
 
 namespace lockstep {
 
-// A contiguous tensor on the device in either storage type. Its values are read as floats; bf16 is
-// widened exactly.
+// A contiguous tensor on the device. Its values are read as floats: bf16 is widened exactly, and
+// integers, which are numbers of rows, are below 2^24.
 struct StoredValues {
   StoredValues() = default;
   StoredValues(Tensor<float> t) : data(t.data), rows(t.rows), cols(t.cols) {}
   StoredValues(Tensor<bf16> t) : data(t.data), rows(t.rows), cols(t.cols), narrow(true) {}
+  StoredValues(Tensor<std::int32_t> t) : data(t.data), rows(t.rows), cols(t.cols), integers(true) {}
   const void* data = nullptr;
   std::int64_t rows = 0, cols = 0;
-  bool narrow = false;   // bf16
-  bool on_host = false;  // The data is an offloaded tensor's complete copy in pinned memory.
+  bool narrow = false;    // bf16
+  bool integers = false;  // int32
+  bool on_host = false;   // The data is an offloaded tensor's complete copy in pinned memory.
   std::size_t bytes() const {
     return static_cast<std::size_t>(rows * cols) * (narrow ? sizeof(bf16) : sizeof(float));
   }
@@ -35,6 +37,8 @@ struct NamedTensor {
     buffer,         // The rows of the experts' buffer.
     ragged_buffer,  // As `buffer`, but only the first rows hold values: one for each pair that was
                     // not dropped.
+    slots,          // One row: a boundary for each slot, and the end. Its length follows from the
+                    // capacity; boundaries of unused slots repeat the last.
   };
   Rows rows = Rows::pack;
 };

@@ -52,7 +52,9 @@ void StepLoop::train_full_iteration(std::int64_t step) {
 void StepLoop::report_iteration() {
   for (int m = 0; m < packs_.count(); ++m) {
     const bool live = m + model_->slots() >= packs_.count();
-    options_.listener->forward_done(m, activations(m % model_->slots()), live);
+    MicrobatchPass pass = pass_of(m, true, false);
+    pass.bucket = packs_.largest_bucket();
+    options_.listener->forward_done(m, activations(pass), live);
   }
   for (int m = 0; m < packs_.count(); ++m)
     options_.listener->backward_done(m, m + 1 == packs_.count());

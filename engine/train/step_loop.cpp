@@ -171,7 +171,7 @@ void StepLoop::train_forward(const MicrobatchPass& pass) {
   forward(pass);
   counters_.bytes_planned += offloader_.due(pass.slot);
   if (options_.listener != nullptr)
-    options_.listener->forward_done(pass.microbatch, activations(pass.slot), true);
+    options_.listener->forward_done(pass.microbatch, activations(pass), true);
 }
 
 void StepLoop::train_backward(const MicrobatchPass& pass) {
@@ -215,9 +215,11 @@ void StepLoop::note(const Outstanding& outstanding, int microbatches) {
   live = live == 0 ? outstanding.most_slots : std::min(live, outstanding.most_slots);
 }
 
-const std::vector<NamedTensor>& StepLoop::activations(int slot) {
-  std::vector<NamedTensor>& tensors = model_->activations(slot);
-  offloader_.point_to_copies(tensors, slot);
+std::vector<NamedTensor> StepLoop::activations(const MicrobatchPass& pass) {
+  std::vector<NamedTensor> tensors = context(pass).pack.names();
+  std::vector<NamedTensor>& layers = model_->activations(pass.slot);
+  offloader_.point_to_copies(layers, pass.slot);
+  tensors.insert(tensors.end(), layers.begin(), layers.end());
   return tensors;
 }
 

@@ -89,8 +89,9 @@ class StepLoop {
   void evaluation();         // All forward passes of an evaluation.
   void join_side_streams();  // Before a graph of several passes, and before its capture.
   void note(const Outstanding& outstanding, int microbatches);
-  // Returns the activations of a slot with the addresses at which they can be read now.
-  const std::vector<NamedTensor>& activations(int slot);
+  // Returns the boundaries of the pack and the activations of a pass, with the addresses at which
+  // they can be read now.
+  std::vector<NamedTensor> activations(const MicrobatchPass& pass);
 
   // Graphs (step_graphs.cpp).
   bool replays(std::int64_t step) const;

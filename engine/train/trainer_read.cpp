@@ -11,18 +11,22 @@
 namespace lockstep {
 namespace {
 
-// `from` holds the bytes of the values, at any alignment.
-std::vector<float> widened(const StoredValues& values, const void* from) {
-  std::vector<float> wide(values.rows * values.cols);
-  if (!values.narrow) {
-    if (!wide.empty()) std::memcpy(wide.data(), from, values.bytes());
-    return wide;
-  }
-  std::vector<bf16> narrow(wide.size());
-  if (!wide.empty()) std::memcpy(narrow.data(), from, values.bytes());
-  std::transform(narrow.begin(), narrow.end(), wide.begin(),
-                 [](bf16 x) { return lockstep::load(x); });
+// `from` holds the bytes of the values as T, at any alignment.
+template <class T, class Widen>
+std::vector<float> widened_from(const StoredValues& values, const void* from, Widen widen) {
+  std::vector<T> stored(values.rows * values.cols);
+  if (!stored.empty()) std::memcpy(stored.data(), from, values.bytes());
+  std::vector<float> wide(stored.size());
+  std::ranges::transform(stored, wide.begin(), widen);
   return wide;
+}
+std::vector<float> widened(const StoredValues& values, const void* from) {
+  if (values.narrow) return widened_from<bf16>(values, from, [](bf16 x) { return load(x); });
+  if (values.integers) {
+    return widened_from<std::int32_t>(values, from,
+                                      [](std::int32_t x) { return static_cast<float>(x); });
+  }
+  return widened_from<float>(values, from, [](float x) { return x; });
 }
 
 // Counters of the graphs and of the step loop.

@@ -8,6 +8,9 @@ namespace {
 constexpr std::array kKernelFaults{
     FaultRow{"pack-metadata-ignores-gaps", kPadding,
              "contract: Embedding; activation: embedding.out"},
+    FaultRow{"cu-seqlens-tail-is-zero", kStale, "metadata: pack.cu_seqlens"},
+    FaultRow{"padded-boundaries-end-with-the-documents", kPadding,
+             "metadata: pack.cu_seqlens_padded"},
     FaultRow{"pack-metadata-positions-never-restart", kLeak, "activation: .qkv embedding.out"},
     FaultRow{"pack-metadata-number-of-first-slot", kRandom, "activation: embedding.out"},
     FaultRow{"embedding-reads-next-token", kIndex, "activation: embedding.out"},

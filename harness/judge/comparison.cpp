@@ -34,6 +34,17 @@ StoredValues compared_part(const NamedTensor& got, const oracle::Tensor& want) {
   return values;
 }
 
+// Boundaries of unused slots repeat the last one, and the capacity is the engine's own choice.
+std::vector<float> for_capacity(std::vector<float> boundaries, std::size_t count) {
+  while (boundaries.size() > 1 && boundaries.back() == boundaries.end()[-2]) boundaries.pop_back();
+  boundaries.resize(std::max(boundaries.size(), count), boundaries.back());
+  return boundaries;
+}
+
+JudgeKind judge_of(const NamedTensor& tensor) {
+  return tensor.rows == NamedTensor::Rows::slots ? JudgeKind::metadata : JudgeKind::activation;
+}
+
 }  // namespace
 
 StepComparison::StepComparison(FirstOfRank& found, const ComparedRank& rank,
@@ -164,8 +175,11 @@ void StepComparison::forward_done(int microbatch, const std::vector<NamedTensor>
     const NamedTensor& got = *found->second;
     FirstDifference where = where_is(microbatch, got.layer, got.op, got.name);
     where.bf16 = got.tensor.narrow;
-    compare(order, JudgeKind::activation, std::move(where), *values++, tensor.values, tensor.cols,
-            got.rows == NamedTensor::Rows::pack);
+    const bool by_slot = got.rows == NamedTensor::Rows::slots;
+    compare(order, judge_of(got), std::move(where), *values,
+            by_slot ? for_capacity(tensor.values, values->size()) : tensor.values,
+            by_slot ? std::ssize(*values) : tensor.cols, got.rows == NamedTensor::Rows::pack);
+    ++values;
     by_name.erase(found);
   }
   for (const auto& [name, tensor] : by_name) {

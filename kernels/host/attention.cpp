@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/core/fault.h"
+#include "kernels/core/packed_documents.h"
 #include "kernels/core/reduce.h"
 #include "kernels/host/factor.h"
 #include "kernels/host/rows.h"
@@ -230,11 +231,11 @@ void run(HostQueue, const AttentionForward<T>& op) {
     store_zero(op.lse.cols, op.lse.row(i));
   }
   std::vector<float> s, q(hd), o(q);
-  for (std::int64_t d = 0; d < op.document_start.cols; ++d) {
-    if (op.document_length.data[d] == 0) continue;
-    const std::int64_t own = op.document_start.data[d];
+  for (std::int64_t d = 0; d < slots_of(op); ++d) {
+    if (tokens_of(op, d) <= 0) continue;
+    const std::int64_t own = first_row_of(op, d);
     const std::int64_t before = own > 0 && op.row_document.data[own - 1] >= 0 ? reach : 0;
-    const std::int64_t first = own - before, length = op.document_length.data[d] + before;
+    const std::int64_t first = own - before, length = tokens_of(op, d) + before;
     s.resize(padded(length));
     for (std::int64_t kv_head = 0; kv_head < op.kv_heads; ++kv_head) {
       const KeysAndValues<T> kv = keys_of_head(op, first, length, kv_head);
@@ -257,10 +258,10 @@ void run(HostQueue, const AttentionBackward<T>& op) {
   for (std::int64_t i = 0; i < op.qkv.rows; ++i) {
     if (op.row_document.data[i] < 0) store_zero(cleared, op.dqkv.row(i));
   }
-  for (std::int64_t d = 0; d < op.document_start.cols; ++d) {
-    const std::int64_t length = op.document_length.data[d];
+  for (std::int64_t d = 0; d < slots_of(op); ++d) {
+    const std::int64_t length = tokens_of(op, d);
     for (std::int64_t kv_head = 0; length > 0 && kv_head < op.kv_heads; ++kv_head) {
-      KvHeadBackward<T>(op, op.document_start.data[d], length, kv_head).run();
+      KvHeadBackward<T>(op, first_row_of(op, d), length, kv_head).run();
     }
   }
 }

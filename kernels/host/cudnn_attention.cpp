@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/core/fault.h"
+#include "kernels/core/packed_documents.h"
 #include "kernels/ops/attention.h"
 
 namespace lockstep {
@@ -13,7 +14,7 @@ namespace {
 
 // Documents as the slots of some classes show them.
 struct Shown {
-  std::vector<std::int32_t> starts, lengths;
+  std::vector<std::int32_t> starts, tokens{0};
 
   template <class Op>
   Shown(const Op& op, int from_class, int end_class) {
@@ -21,14 +22,15 @@ struct Shown {
     for (int c = from_class; c < end_class; ++c) {
       const AttentionClass& one = classes.list[c];
       for (std::int64_t s = 0; s < one.slots; ++s) {
-        lengths.push_back(op.lengths.data[one.first + s]);
+        tokens.push_back(tokens.back() + op.lengths.data[one.first + s]);
         starts.push_back(
             static_cast<std::int32_t>(op.offsets.data[classes.first_offset(c) + s] / op.qkv.cols));
       }
     }
+    starts.push_back(static_cast<std::int32_t>(op.qkv.rows));
   }
-  Tensor<std::int32_t> start() { return tensor(starts.data(), 1, std::ssize(starts)); }
-  Tensor<std::int32_t> length() { return tensor(lengths.data(), 1, std::ssize(lengths)); }
+  Tensor<std::int32_t> cu_seqlens() { return tensor(tokens.data(), 1, std::ssize(tokens)); }
+  Tensor<std::int32_t> cu_seqlens_padded() { return tensor(starts.data(), 1, std::ssize(starts)); }
 };
 
 // Nothing reads its contents after the op.
@@ -39,7 +41,7 @@ void use_up(Scratch<std::uint8_t> workspace) {
 }  // namespace
 
 void run(HostQueue, const AttentionTables& op) {
-  const std::int64_t capacity = op.document_start.cols;
+  const std::int64_t capacity = slots_of(op);
   const AttentionClasses classes(op.rows, capacity);
   const std::int64_t widths[] = {(op.heads + 2 * op.kv_heads) * op.head_dim, op.heads * op.head_dim,
                                  op.heads};
@@ -53,9 +55,9 @@ void run(HostQueue, const AttentionTables& op) {
     };
     std::int64_t slot = 0, rows_before = 0;
     for (std::int64_t d = 0; d < capacity; ++d) {
-      const std::int32_t length = op.document_length.data[d];
+      const std::int32_t length = tokens_of(op, d);
       const std::int64_t start =
-          faulty("attention-tables-ignore-gaps", op.document_start.data[d], rows_before);
+          faulty("attention-tables-ignore-gaps", first_row_of(op, d), rows_before);
       rows_before += length;
       const bool here = length > one.above && length <= one.longest - lost;
       if (!here || slot == one.slots) continue;
@@ -74,8 +76,8 @@ void run(HostQueue queue, const CudnnAttentionForward& op) {
   use_up(op.workspace);
   Shown documents(op, 0, 1);
   run(queue, AttentionForward<bf16>{.qkv = op.qkv,
-                                    .document_start = documents.start(),
-                                    .document_length = documents.length(),
+                                    .cu_seqlens = documents.cu_seqlens(),
+                                    .cu_seqlens_padded = documents.cu_seqlens_padded(),
                                     .row_document = op.row_document,
                                     .o = op.o,
                                     .lse = op.lse,
@@ -93,8 +95,8 @@ void run(HostQueue queue, const CudnnAttentionBackward& op) {
                                      .o = op.o,
                                      .lse = op.lse,
                                      .dout = op.dout,
-                                     .document_start = documents.start(),
-                                     .document_length = documents.length(),
+                                     .cu_seqlens = documents.cu_seqlens(),
+                                     .cu_seqlens_padded = documents.cu_seqlens_padded(),
                                      .row_document = op.row_document,
                                      .delta = tensor(delta.data(), op.qkv.rows, op.heads),
                                      .next_tile = tensor(next_tile, 1, 2),

@@ -3,30 +3,49 @@
 #include <algorithm>
 
 #include "kernels/core/fault.h"
+#include "kernels/core/packed_documents.h"
 #include "kernels/core/require.h"
 
 namespace lockstep {
 namespace {
 
-void place_slots(const PackMetadata& op) {
-  const std::int64_t capacity = op.lengths.cols, rows = op.row_document.cols,
-                     count = *op.count.data;
+// Writes the entries up to that behind the last slot in use. Returns the last slot that is not
+// empty, -1 if there is none.
+std::int64_t place_slots(const PackMetadata& op, std::int64_t count) {
   const std::int32_t gaps = faulty("pack-metadata-ignores-gaps", op.gaps, 0);
-  std::int32_t next = 0;
+  std::int32_t tokens = 0, next = 0;
   std::int64_t last = -1;
-  for (std::int64_t s = 0; s < capacity; ++s) {
-    const std::int32_t length = s < count ? op.lengths.data[s] : 0;
-    op.cu_seqlens.data[s] = next;
-    op.document_start.data[s] = next;
-    op.document_length.data[s] = length;
+  op.cu_seqlens.data[0] = op.cu_seqlens_padded.data[0] = 0;
+  for (std::int64_t s = 0; s < count; ++s) {
+    const std::int32_t length = op.lengths.data[s];
     require(length >= 0, "a document has no negative length");
-    if (length > 0) last = s, next += (length + gaps + op.align - 1) / op.align * op.align;
+    if (length > 0) {
+      last = s, tokens += length, next += (length + gaps + op.align - 1) / op.align * op.align;
+    }
+    op.cu_seqlens.data[s + 1] = tokens;
+    op.cu_seqlens_padded.data[s + 1] = next;
   }
-  require(next <= rows, "the slots fit into the pack");
-  op.cu_seqlens.data[capacity] = next;
-  if (!op.extend_last || last < 0) return;
-  std::fill(op.cu_seqlens.data + last + 1, op.cu_seqlens.data + capacity + 1,
-            static_cast<std::int32_t>(rows));
+  require(next <= op.row_document.cols, "the slots fit into the pack");
+  return last;
+}
+
+// Unused slots are empty: their entries repeat the last.
+void empty_unused_slots(const PackMetadata& op, std::int64_t count) {
+  const std::int32_t tokens = op.cu_seqlens.data[count], next = op.cu_seqlens_padded.data[count];
+  for (std::int64_t s = count + 1; s <= op.lengths.cols; ++s) {
+    op.cu_seqlens.data[s] = faulty("cu-seqlens-tail-is-zero", tokens, 0);
+    op.cu_seqlens_padded.data[s] = next;
+  }
+}
+
+// The rows behind the documents go to the last slot that is not empty, or to the dummy slot, which
+// is the last in use.
+void extend_to_the_end(const PackMetadata& op, std::int64_t count, std::int64_t last) {
+  const std::int64_t first = op.extend_last ? last + 1 : count, end = op.lengths.cols + 1;
+  if (first == 0) return;  // No slot takes them.
+  const std::int64_t from = faulty("padded-boundaries-end-with-the-documents", first, end);
+  std::fill(op.cu_seqlens_padded.data + from, op.cu_seqlens_padded.data + end,
+            static_cast<std::int32_t>(op.row_document.cols));
 }
 
 void describe_rows(const PackMetadata& op) {
@@ -35,10 +54,10 @@ void describe_rows(const PackMetadata& op) {
   std::fill_n(op.row_position.data, rows, 0);
   std::fill_n(op.row_number.data, rows, 0);
   for (std::int64_t s = 0; s < op.lengths.cols; ++s) {
-    const std::int32_t start = op.document_start.data[s];
+    const std::int32_t start = first_row_of(op, s);
     const std::int32_t before = faulty("pack-metadata-positions-never-restart", 0, start);
     const std::int64_t numbered = faulty("pack-metadata-number-of-first-slot", s, 0);
-    for (std::int32_t p = 0; p < op.document_length.data[s]; ++p) {
+    for (std::int32_t p = 0; p < tokens_of(op, s); ++p) {
       op.row_document.data[start + p] = static_cast<std::int32_t>(s);
       op.row_position.data[start + p] = before + p;
       op.row_number.data[start + p] = op.numbers.data[numbered];
@@ -53,7 +72,7 @@ void cut_chunks(const PackMetadata& op) {
   std::fill_n(op.chunk_rows.data, max_chunks, 0);
   std::int64_t c = 0;
   for (std::int64_t s = 0; s < op.lengths.cols; ++s) {
-    const std::int32_t start = op.document_start.data[s], length = op.document_length.data[s];
+    const std::int32_t start = first_row_of(op, s), length = tokens_of(op, s);
     for (std::int32_t p = 0; p < length; p += op.chunk, ++c) {
       op.chunk_document.data[c] = static_cast<std::int32_t>(s);
       op.chunk_start.data[c] = start + p;
@@ -65,9 +84,11 @@ void cut_chunks(const PackMetadata& op) {
 }  // namespace
 
 void run(HostQueue, const PackMetadata& op) {
-  require(*op.count.data >= 0 && *op.count.data <= op.lengths.cols,
-          "count is at most the capacity");
-  place_slots(op);
+  const std::int64_t count = *op.count.data;
+  require(count >= 0 && count <= op.lengths.cols, "count is at most the capacity");
+  const std::int64_t last = place_slots(op, count);
+  empty_unused_slots(op, count);
+  extend_to_the_end(op, count, last);
   describe_rows(op);
   cut_chunks(op);
 }

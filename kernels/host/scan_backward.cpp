@@ -2,6 +2,7 @@
 
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
+#include "kernels/core/packed_documents.h"
 #include "kernels/core/reduce.h"
 #include "kernels/host/chain.h"
 #include "kernels/host/rows.h"
@@ -58,7 +59,7 @@ class ScanReverse {
   std::int64_t first(std::int64_t c) const { return op_.chunk_start.data[c]; }
   std::int64_t rows(std::int64_t c) const { return op_.chunk_rows.data[c]; }
   bool starts(std::int64_t c) const {
-    return first(c) == op_.document_start.data[op_.chunk_document.data[c]];
+    return first(c) == first_row_of(op_, op_.chunk_document.data[c]);
   }
   bool continues(std::int64_t c) const {
     return c + 1 < chunks() && op_.chunk_document.data[c + 1] == op_.chunk_document.data[c];

@@ -14,8 +14,9 @@ void check_heads(const Op& op) {
                 "qkv is [T, (heads + 2 kv_heads) hd]");
   require_shape(op.o, op.qkv.rows, op.heads * op.head_dim, "o is [T, heads * hd]");
   require_shape(op.lse, op.qkv.rows, op.heads, "lse is [T, heads]");
-  require_shape(op.document_start, 1, op.document_start.cols, "document_start is [1, capacity]");
-  require_shape(op.document_length, 1, op.document_start.cols, "document_length is [1, capacity]");
+  require_shape(op.cu_seqlens, 1, op.cu_seqlens.cols, "cu_seqlens is [1, capacity + 1]");
+  require_shape(op.cu_seqlens_padded, 1, op.cu_seqlens.cols,
+                "cu_seqlens_padded is [1, capacity + 1]");
   require_shape(op.row_document, 1, op.qkv.rows, "row_document is [1, T]");
 }
 

@@ -10,12 +10,12 @@ namespace lockstep {
 template <class T>
 struct AttentionForward {
   static constexpr const char* kName = "attention_forward";
-  In<T> qkv;                         // [T, (heads + 2 * kv_heads) * hd], after RoPE.
-  In<std::int32_t> document_start;   // [1, capacity]
-  In<std::int32_t> document_length;  // [1, capacity]
-  In<std::int32_t> row_document;     // [1, T]
-  Out<T> o;                          // [T, heads * hd]
-  Out<float> lse;                    // [T, heads]
+  In<T> qkv;                           // [T, (heads + 2 * kv_heads) * hd], after RoPE.
+  In<std::int32_t> cu_seqlens;         // [1, capacity + 1] tokens before each slot.
+  In<std::int32_t> cu_seqlens_padded;  // [1, capacity + 1] rows before each slot.
+  In<std::int32_t> row_document;       // [1, T]
+  Out<T> o;                            // [T, heads * hd]
+  Out<float> lse;                      // [T, heads]
   std::int32_t heads = 1;
   std::int32_t kv_heads = 1;
   std::int32_t head_dim = 16;
@@ -27,8 +27,8 @@ struct AttentionBackward {
   In<T> o;
   In<float> lse;
   In<T> dout;  // [T, heads * hd]
-  In<std::int32_t> document_start;
-  In<std::int32_t> document_length;
+  In<std::int32_t> cu_seqlens;
+  In<std::int32_t> cu_seqlens_padded;
   In<std::int32_t> row_document;
   Scratch<float> delta;             // [T, heads]
   Scratch<std::int32_t> next_tile;  // [1, 2] What blocks of a GPU take next.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/core/packed_documents.h"
 #include "kernels/core/shape.h"
 
 namespace lockstep {
@@ -38,9 +39,10 @@ void check_common(const Op& op) {
 
 void check(const AttentionTables& op) {
   check_heads(op);
-  const AttentionClasses classes(op.rows, op.document_start.cols);
-  require_shape(op.document_start, 1, op.document_start.cols, "document_start is [1, capacity]");
-  require_shape(op.document_length, 1, op.document_start.cols, "document_length is [1, capacity]");
+  const AttentionClasses classes(op.rows, slots_of(op));
+  require_shape(op.cu_seqlens, 1, op.cu_seqlens.cols, "cu_seqlens is [1, capacity + 1]");
+  require_shape(op.cu_seqlens_padded, 1, op.cu_seqlens.cols,
+                "cu_seqlens_padded is [1, capacity + 1]");
   require_shape(op.lengths, 1, classes.slots, "lengths is [1, slots]");
   require_contiguous(op.offsets, 3, classes.offsets(), "offsets is [3, slots + classes]");
 }

@@ -16,11 +16,11 @@ namespace lockstep {
 // wide: with 32, gradients of far rows go astray.
 struct AttentionTables {
   static constexpr const char* kName = "attention_tables";
-  In<std::int32_t> document_start;   // [1, capacity]
-  In<std::int32_t> document_length;  // [1, capacity]
-  Out<std::int32_t> lengths;         // [1, slots of all classes]
-  Out<std::int64_t> offsets;         // [3, offsets of all classes], into qkv, o and lse.
-  std::int64_t rows = 0;             // T
+  In<std::int32_t> cu_seqlens;         // [1, capacity + 1] tokens before each slot.
+  In<std::int32_t> cu_seqlens_padded;  // [1, capacity + 1] rows before each slot.
+  Out<std::int32_t> lengths;           // [1, slots of all classes]
+  Out<std::int64_t> offsets;           // [3, offsets of all classes], into qkv, o and lse.
+  std::int64_t rows = 0;               // T
   std::int32_t heads = 1;
   std::int32_t kv_heads = 1;
   std::int32_t head_dim = 16;

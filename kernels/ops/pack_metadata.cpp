@@ -12,8 +12,7 @@ void check(const PackMetadata& op) {
   require_shape(op.numbers, 1, capacity, "numbers is [1, capacity]");
   require_shape(op.count, 1, 1, "count is [1, 1]");
   require_shape(op.cu_seqlens, 1, capacity + 1, "cu_seqlens is [1, capacity + 1]");
-  require_shape(op.document_start, 1, capacity, "document_start is [1, capacity]");
-  require_shape(op.document_length, 1, capacity, "document_length is [1, capacity]");
+  require_shape(op.cu_seqlens_padded, 1, capacity + 1, "cu_seqlens_padded is [1, capacity + 1]");
   require_shape(op.row_document, 1, rows, "row_document is [1, T]");
   require_shape(op.row_position, 1, rows, "row_position is [1, T]");
   require_shape(op.row_number, 1, rows, "row_number is [1, T]");

@@ -17,8 +17,9 @@ void check_common(const Op& op, std::int64_t rows, std::int64_t d_inner) {
   require_shape(op.dt_bias, 1, op.heads, "dt_bias is [1, heads]");
   require_shape(op.a_log, 1, op.heads, "a_log is [1, heads]");
   require_shape(op.d, 1, op.heads, "d is [1, heads]");
-  require_shape(op.document_start, 1, op.document_start.cols, "document_start is [1, capacity]");
-  require_shape(op.document_length, 1, op.document_start.cols, "document_length is [1, capacity]");
+  require_shape(op.cu_seqlens, 1, op.cu_seqlens.cols, "cu_seqlens is [1, capacity + 1]");
+  require_shape(op.cu_seqlens_padded, 1, op.cu_seqlens.cols,
+                "cu_seqlens_padded is [1, capacity + 1]");
   require_shape(op.row_document, 1, rows, "row_document is [1, T]");
   require_shape(op.chunk_document, 1, op.chunk_document.cols, "chunk_document is [1, max_chunks]");
   require_shape(op.chunk_start, 1, op.chunk_document.cols, "chunk_start is [1, max_chunks]");

@@ -16,14 +16,14 @@ struct ScanForward {
   In<float> dt_bias;  // [1, heads]
   In<float> a_log;    // [1, heads]
   In<float> d;        // [1, heads]
-  In<std::int32_t> document_start;   // [1, capacity]
-  In<std::int32_t> document_length;  // [1, capacity]
-  In<std::int32_t> row_document;     // [1, T]
-  In<std::int32_t> chunk_document;   // [1, max_chunks]
-  In<std::int32_t> chunk_start;      // [1, max_chunks]
-  In<std::int32_t> chunk_rows;       // [1, max_chunks]
-  Scratch<float> states;             // [max_chunks, heads * N * P]: state at each chunk's start.
-  Out<T> y;                          // [T, d_inner]
+  In<std::int32_t> cu_seqlens;         // [1, capacity + 1] tokens before each slot.
+  In<std::int32_t> cu_seqlens_padded;  // [1, capacity + 1] rows before each slot.
+  In<std::int32_t> row_document;       // [1, T]
+  In<std::int32_t> chunk_document;     // [1, max_chunks]
+  In<std::int32_t> chunk_start;        // [1, max_chunks]
+  In<std::int32_t> chunk_rows;         // [1, max_chunks]
+  Scratch<float> states;               // [max_chunks, heads * N * P]: state at each chunk's start.
+  Out<T> y;                            // [T, d_inner]
   std::int32_t heads = 1;
   std::int32_t groups = 1;
   std::int32_t state = 16;   // N
@@ -38,8 +38,8 @@ struct ScanBackward {
   In<float> a_log;
   In<float> d;
   In<T> dy;  // [T, d_inner]
-  In<std::int32_t> document_start;
-  In<std::int32_t> document_length;
+  In<std::int32_t> cu_seqlens;
+  In<std::int32_t> cu_seqlens_padded;
   In<std::int32_t> row_document;
   In<std::int32_t> chunk_document;
   In<std::int32_t> chunk_start;

@@ -50,4 +50,28 @@ PackedBatch make_pack(const Scenario& scenario, const Microbatch& microbatch, Mu
   return pack;
 }
 
+Boundaries boundaries_of(const Scenario& scenario, const Microbatch& microbatch) {
+  const Scenario::Data& data = scenario.data;
+  Boundaries all{{0}, {0}};
+  std::int64_t behind_last_document = 0;  // The entry behind the last slot that is not empty.
+  for (const Document& document : microbatch.documents) {
+    const std::int64_t tokens = std::ssize(document.tokens);
+    std::int64_t rows = tokens == 0 ? 0 : tokens + data.gaps;
+    while (rows % data.align != 0) ++rows;
+    all.cu_seqlens.push_back(all.cu_seqlens.back() + tokens);
+    all.cu_seqlens_padded.push_back(all.cu_seqlens_padded.back() + rows);
+    if (tokens > 0) behind_last_document = std::ssize(all.cu_seqlens) - 1;
+  }
+  const bool has_tail = all.cu_seqlens_padded.back() < data.pack_length;
+  if (data.tail == Tail::append_dummy_seq && has_tail) {
+    all.cu_seqlens.push_back(all.cu_seqlens.back());
+    all.cu_seqlens_padded.push_back(data.pack_length);
+  }
+  if (data.tail == Tail::extend_last && behind_last_document > 0) {
+    std::fill(all.cu_seqlens_padded.begin() + behind_last_document, all.cu_seqlens_padded.end(),
+              data.pack_length);
+  }
+  return all;
+}
+
 }  // namespace lockstep::oracle

@@ -1,5 +1,6 @@
 // fp32 attention: one warp per (row, head). The lanes hold first the 32 keys (or queries) of a
 // block, then the head's channels. bf16 attention is in attention_bf16.cuh.
+#include "kernels/core/packed_documents.h"
 #include "kernels/cuda/attention/attention_bf16.cuh"
 
 namespace lockstep {
@@ -18,8 +19,8 @@ template <class Op>
 __device__ Place place_of(const Op& op, std::int64_t row) {
   const std::int32_t document = at(op.row_document, 0, row);
   if (document < 0) return {row, 0, 0, 0};
-  const std::int64_t first = at(op.document_start, 0, document);
-  return {row, first, static_cast<int>(row - first), at(op.document_length, 0, document)};
+  const std::int64_t first = first_row_of(op, document);
+  return {row, first, static_cast<int>(row - first), tokens_of(op, document)};
 }
 // Copies a head's vector to where all lanes of the warp read it.
 template <class T>

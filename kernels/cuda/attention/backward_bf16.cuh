@@ -109,7 +109,7 @@ __device__ __forceinline__ void fetch_tile(
 template <class Block, bool kKeys, int kWidth>
 __device__ __forceinline__ void fetch_backward(const AttentionBackward<bf16>& op,
                                                BackwardShared<Block, kWidth>& shared) {
-  TileList<kKeys, Block::kRows> tiles(op.document_start, op.document_length,
+  TileList<kKeys, Block::kRows> tiles(op.cu_seqlens, op.cu_seqlens_padded,
                                       kKeys ? op.kv_heads : op.heads);
   Producer producer;
   PipelineState<1> own;

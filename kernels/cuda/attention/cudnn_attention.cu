@@ -1,3 +1,4 @@
+#include "kernels/core/packed_documents.h"
 #include "kernels/cuda/attention/cudnn_plans.h"
 #include "kernels/cuda/common/element.cuh"
 #include "kernels/ops/cudnn_attention.h"
@@ -18,15 +19,15 @@ __global__ void place_documents(AttentionTables op, AttentionClasses classes) {
     for (int w = 0; w < 3; ++w) at(op.offsets, w, first_offset + slot) = row * widths[w];
   };
   std::int64_t taken = 0;
-  for (std::int64_t first = 0; first < op.document_start.cols; first += kWarp) {
+  for (std::int64_t first = 0; first < slots_of(op); first += kWarp) {
     const std::int64_t d = first + lane_index();
-    const std::int64_t length = d < op.document_start.cols ? at(op.document_length, 0, d) : -1;
-    const bool here = d < op.document_start.cols && length > one.above && length <= one.longest;
+    const std::int64_t length = d < slots_of(op) ? tokens_of(op, d) : -1;
+    const bool here = d < slots_of(op) && length > one.above && length <= one.longest;
     const unsigned all = __ballot_sync(0xffffffffu, here);
     const std::int64_t slot = taken + __popc(all & ((1u << lane_index()) - 1));
     if (here && slot < one.slots) {
       at(op.lengths, 0, one.first + slot) = static_cast<std::int32_t>(length);
-      put(slot, at(op.document_start, 0, d));
+      put(slot, first_row_of(op, d));
     }
     taken += __popc(all);
   }
@@ -40,7 +41,7 @@ __global__ void place_documents(AttentionTables op, AttentionClasses classes) {
 }  // namespace
 
 void run(CudaQueue queue, const AttentionTables& op) {
-  const AttentionClasses classes(op.rows, op.document_start.cols);
+  const AttentionClasses classes(op.rows, slots_of(op));
   launch(queue, dim3(static_cast<unsigned>(classes.count)), dim3(kWarp), kPdl, place_documents, op,
          classes);
 }

@@ -42,7 +42,7 @@ template <class Block, int kWidth>
 __device__ __forceinline__ void fetch_forward(const AttentionForward<bf16>& op,
                                               ForwardShared<Block, kWidth>& shared) {
   using Shared = ForwardShared<Block, kWidth>;
-  TileList<false, Block::kRows> tiles(op.document_start, op.document_length, op.heads);
+  TileList<false, Block::kRows> tiles(op.cu_seqlens, op.cu_seqlens_padded, op.heads);
   Producer producer;
   PipelineState<1> q;
   PipelineState<Shared::kStages> kv;

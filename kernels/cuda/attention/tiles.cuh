@@ -2,6 +2,7 @@
 // rows of a head are loaded into shared memory.
 #pragma once
 
+#include "kernels/core/packed_documents.h"
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/common/barrier.cuh"
 #include "kernels/cuda/common/fragment.cuh"
@@ -39,11 +40,12 @@ struct Tile {
 template <bool kFromEnd, int kTileRows>
 class TileList {
  public:
-  __device__ TileList(const In<std::int32_t>& start, const In<std::int32_t>& length, int heads)
-      : start_(start), length_(length), heads_(heads) {
+  __device__ TileList(const In<std::int32_t>& cu_seqlens, const In<std::int32_t>& cu_seqlens_padded,
+                      int heads)
+      : documents_{cu_seqlens, cu_seqlens_padded}, heads_(heads) {
     std::int32_t longest = 0;
-    for (std::int64_t d = lane_index(); d < length.cols; d += kWarp) {
-      const std::int32_t rows = length.data[d];
+    for (std::int64_t d = lane_index(); d < slots_of(documents_); d += kWarp) {
+      const std::int32_t rows = tokens_of(documents_, d);
       longest = rows > longest ? rows : longest;
     }
     longest = __reduce_max_sync(kAllLanes, longest);
@@ -59,21 +61,23 @@ class TileList {
     if (distance_ < 0) return {0, 0, 0, 0};
     const int place = rank - before_;
     const int d = document(place / heads_);
-    const int length = length_.data[d];
+    const int length = tokens_of(documents_, d);
     const int last = (length - 1) / kTileRows;
-    return {start_.data[d], length, kTileRows * (kFromEnd ? last - distance_ : distance_),
-            place % heads_};
+    return {first_row_of(documents_, d), length,
+            kTileRows * (kFromEnd ? last - distance_ : distance_), place % heads_};
   }
 
  private:
   // The lanes whose document has a tile at this distance.
   __device__ unsigned mask(std::int64_t first) const {
     const std::int64_t d = first + lane_index();
-    return __ballot_sync(kAllLanes, d < length_.cols && length_.data[d] > kTileRows * distance_);
+    return __ballot_sync(
+        kAllLanes, d < slots_of(documents_) && tokens_of(documents_, d) > kTileRows * distance_);
   }
   __device__ int documents() const {
     int n = 0;
-    for (std::int64_t first = 0; first < length_.cols; first += kWarp) n += __popc(mask(first));
+    for (std::int64_t first = 0; first < slots_of(documents_); first += kWarp)
+      n += __popc(mask(first));
     return n;
   }
   // The document that has `n` others before it at this distance.
@@ -85,7 +89,9 @@ class TileList {
       n -= __popc(found);
     }
   }
-  In<std::int32_t> start_, length_;
+  struct {
+    In<std::int32_t> cu_seqlens, cu_seqlens_padded;
+  } documents_;
   int heads_;
   int distance_;
   int before_ = 0;  // Tiles at greater distances.

@@ -1,6 +1,7 @@
 // The chunks of a pack in tiles: their decays, and the order of a document's chunks.
 #pragma once
 
+#include "kernels/core/packed_documents.h"
 #include "kernels/cuda/mamba/scan_tiles.cuh"
 
 namespace lockstep {
@@ -93,8 +94,8 @@ struct ChunkedDocument {
       : first(index), chunks(0), chunk(op.chunk) {
     const std::int32_t document = at(op.chunk_document, 0, index);
     if (document < 0) return;
-    start = at(op.document_start, 0, document);
-    length = at(op.document_length, 0, document);
+    start = first_row_of(op, document);
+    length = tokens_of(op, document);
     if (at(op.chunk_start, 0, index) == start) chunks = (length + chunk - 1) / chunk;
   }
   __device__ __forceinline__ Chunk operator[](int c) const {

@@ -1,3 +1,4 @@
+#include "kernels/core/packed_documents.h"
 #include "kernels/cuda/common/element.cuh"
 #include "kernels/ops/pack_metadata.h"
 
@@ -27,21 +28,25 @@ __device__ int chunks_of(std::int32_t length, std::int32_t chunk) {
 // 256 slots at a time: one thread places them one after the other, then all threads write.
 struct Slots {
   std::int32_t length[kThreads];
+  std::int32_t tokens_before[kThreads];
   std::int32_t start[kThreads];
   std::int32_t first_chunk[kThreads];
 };
 struct End {
-  std::int32_t row = 0;    // First row of the next slot.
-  std::int32_t chunk = 0;  // First chunk of the next slot.
-  std::int64_t last = -1;  // The last slot with rows.
+  std::int32_t tokens = 0;  // Before the next slot.
+  std::int32_t row = 0;     // First row of the next slot.
+  std::int32_t chunk = 0;   // First chunk of the next slot.
+  std::int64_t last = -1;   // The last slot with rows.
 };
 __device__ void lay(const PackMetadata& op, std::int64_t first, int count, Slots& slots, End& end) {
   for (int x = 0; x < count; ++x) {
     const std::int32_t length = slots.length[x];
+    slots.tokens_before[x] = end.tokens;
     slots.start[x] = end.row;
     slots.first_chunk[x] = end.chunk;
     if (length < 0) __trap();
     if (length == 0) continue;
+    end.tokens += length;
     end.row += (length + op.gaps + op.align - 1) / op.align * op.align;
     end.chunk += chunks_of(length, op.chunk);
     end.last = first + x;
@@ -53,9 +58,8 @@ __device__ void lay(const PackMetadata& op, std::int64_t first, int count, Slots
 __device__ void write_slots(const PackMetadata& op, std::int64_t first, int count,
                             const Slots& slots) {
   for (int x = static_cast<int>(threadIdx.x); x < count; x += kThreads) {
-    at(op.cu_seqlens, 0, first + x) = slots.start[x];
-    at(op.document_start, 0, first + x) = slots.start[x];
-    at(op.document_length, 0, first + x) = slots.length[x];
+    at(op.cu_seqlens, 0, first + x) = slots.tokens_before[x];
+    at(op.cu_seqlens_padded, 0, first + x) = slots.start[x];
   }
   for (int x = 0; x < count; ++x) {
     const int chunks = chunks_of(slots.length[x], op.chunk);
@@ -73,7 +77,7 @@ __device__ void write_slots(const PackMetadata& op, std::int64_t first, int coun
 __global__ void __launch_bounds__(kThreads) place_slots(PackMetadata op) {
   pdl_begin();
   __shared__ Slots slots;
-  __shared__ std::int64_t last;
+  __shared__ std::int64_t extended;  // The first boundary that is T.
   const std::int64_t capacity = op.lengths.cols;
   const std::int64_t used = op.count.data[0];
   End end;
@@ -88,13 +92,14 @@ __global__ void __launch_bounds__(kThreads) place_slots(PackMetadata op) {
     __syncthreads();
   }
   if (threadIdx.x == 0) {
-    at(op.cu_seqlens, 0, capacity) = end.row;
-    last = end.last;
+    at(op.cu_seqlens, 0, capacity) = end.tokens;
+    at(op.cu_seqlens_padded, 0, capacity) = end.row;
+    extended = op.extend_last ? end.last + 1 : used;
   }
   __syncthreads();
-  if (!op.extend_last || last < 0) return;
-  for (std::int64_t s = last + 1 + threadIdx.x; s <= capacity; s += kThreads) {
-    at(op.cu_seqlens, 0, s) = static_cast<std::int32_t>(op.row_document.cols);
+  if (extended == 0) return;  // No slot takes the rows behind the documents.
+  for (std::int64_t s = extended + threadIdx.x; s <= capacity; s += kThreads) {
+    at(op.cu_seqlens_padded, 0, s) = static_cast<std::int32_t>(op.row_document.cols);
   }
 }
 
@@ -102,8 +107,8 @@ __global__ void __launch_bounds__(kThreads) place_slots(PackMetadata op) {
 __global__ void describe_rows(PackMetadata op) {
   pdl_begin();
   const std::int64_t s = blockIdx.x;
-  const std::int64_t start = at(op.document_start, 0, s);
-  const std::int32_t length = at(op.document_length, 0, s);
+  const std::int64_t start = first_row_of(op, s);
+  const std::int32_t length = tokens_of(op, s);
   for (std::int32_t p = static_cast<std::int32_t>(threadIdx.x); p < length; p += kThreads) {
     at(op.row_document, 0, start + p) = static_cast<std::int32_t>(s);
     at(op.row_position, 0, start + p) = p;

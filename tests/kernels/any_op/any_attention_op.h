@@ -1,6 +1,7 @@
 // Small valid instances of attention, of that by cuDNN and of its tables.
 #pragma once
 
+#include "kernels/core/packed_documents.h"
 #include "kernels/ops/attention.h"
 #include "kernels/ops/cudnn_attention.h"
 #include "tests/kernels/any_op/op_builder.h"
@@ -29,8 +30,8 @@ struct DrawnAttention {
         o(static_cast<std::size_t>(pack.rows * shape.width())),
         lse(static_cast<std::size_t>(pack.rows * shape.heads)) {
     run(HostQueue{}, AttentionForward<T>{.qkv = tensor(qkv.data(), pack.rows, shape.fused()),
-                                         .document_start = pack.host.document_start,
-                                         .document_length = pack.host.document_length,
+                                         .cu_seqlens = pack.host.cu_seqlens,
+                                         .cu_seqlens_padded = pack.host.cu_seqlens_padded,
                                          .row_document = pack.host.row_document,
                                          .o = tensor(o.data(), pack.rows, shape.width()),
                                          .lse = tensor(lse.data(), pack.rows, shape.heads),
@@ -48,7 +49,7 @@ struct DrawnAttention {
 inline void draw(OpBuilder& b, AttentionTables& op) {
   const auto rows = b.between(1, 700), capacity = b.between(1, 20);
   const AttentionClasses classes(rows, capacity);
-  std::vector<std::int32_t> starts, lengths;
+  std::vector<std::int32_t> padded, tokens{0};
   std::int64_t end = 0;
   for (std::int64_t d = 0; d < capacity; ++d) {
     const std::int64_t edge =
@@ -56,12 +57,13 @@ inline void draw(OpBuilder& b, AttentionTables& op) {
     const std::int64_t drawn = b.chance(5) ? 0 : b.chance(2) ? edge : b.between(1, 90);
     const std::int64_t length = end + drawn > rows ? 0 : drawn,
                        gap = b.chance(3) ? b.between(1, 9) : 0;
-    starts.push_back(static_cast<std::int32_t>(end));
-    lengths.push_back(static_cast<std::int32_t>(length));
+    padded.push_back(static_cast<std::int32_t>(end));
+    tokens.push_back(tokens.back() + static_cast<std::int32_t>(length));
     end = std::min(rows, end + length + gap);
   }
-  op = {.document_start = b.place(1, capacity, starts),
-        .document_length = b.place(1, capacity, lengths),
+  padded.push_back(static_cast<std::int32_t>(end));
+  op = {.cu_seqlens = b.place(1, capacity + 1, tokens),
+        .cu_seqlens_padded = b.place(1, capacity + 1, padded),
         .lengths = b.out<std::int32_t>(1, classes.slots),
         .offsets = b.out<std::int64_t>(1, 3 * classes.offsets()),
         .rows = rows,
@@ -79,12 +81,12 @@ Tensor<T> packed(OpBuilder& b, std::int64_t rows, std::int64_t cols,
 }
 struct DrawnTables {
   DrawnTables(OpBuilder& b, const DrawnPack& pack, const Heads& shape)
-      : capacity(pack.host.document_start.cols) {
+      : capacity(slots_of(pack.host)) {
     const AttentionClasses classes(pack.rows, capacity);
     std::vector<std::int32_t> length(static_cast<std::size_t>(classes.slots));
     std::vector<std::int64_t> offset(static_cast<std::size_t>(3 * classes.offsets()));
-    run(HostQueue{}, AttentionTables{.document_start = pack.host.document_start,
-                                     .document_length = pack.host.document_length,
+    run(HostQueue{}, AttentionTables{.cu_seqlens = pack.host.cu_seqlens,
+                                     .cu_seqlens_padded = pack.host.cu_seqlens_padded,
                                      .lengths = tensor(length.data(), 1, classes.slots),
                                      .offsets = tensor(offset.data(), 3, classes.offsets()),
                                      .rows = pack.rows,

@@ -226,8 +226,8 @@ void draw(OpBuilder& b, AttentionForward<T>& op) {
   const DrawnPack pack(b);
   const Heads shape = Heads::drawn<T>(b);
   op = {.qkv = b.row_values<T>(pack, shape.fused()),
-        .document_start = pack.document_start,
-        .document_length = pack.document_length,
+        .cu_seqlens = pack.cu_seqlens,
+        .cu_seqlens_padded = pack.cu_seqlens_padded,
         .row_document = pack.row_document,
         .o = b.out<T>(pack.rows, shape.heads * shape.head_dim),
         .lse = b.out<F>(pack.rows, shape.heads),
@@ -244,8 +244,8 @@ void draw(OpBuilder& b, AttentionBackward<T>& op) {
         .o = b.place(pack.rows, shape.width(), drawn.o),
         .lse = b.place(pack.rows, shape.heads, drawn.lse),
         .dout = b.row_values<T>(pack, shape.width()),
-        .document_start = pack.document_start,
-        .document_length = pack.document_length,
+        .cu_seqlens = pack.cu_seqlens,
+        .cu_seqlens_padded = pack.cu_seqlens_padded,
         .row_document = pack.row_document,
         .delta = b.out<F>(pack.rows, shape.heads),
         .next_tile = b.out<I>(1, 2),
@@ -292,8 +292,8 @@ void draw_scan(OpBuilder& b, const DrawnPack& pack, std::int64_t d_inner, Op& op
   op.dt_bias = b.values(1, op.heads, [&] { return b.real(-4, 0); });
   op.a_log = b.values(1, op.heads, [&] { return b.real(0, 2.7f); });
   op.d = b.values(1, op.heads);
-  op.document_start = pack.document_start;
-  op.document_length = pack.document_length;
+  op.cu_seqlens = pack.cu_seqlens;
+  op.cu_seqlens_padded = pack.cu_seqlens_padded;
   op.row_document = pack.row_document;
   op.chunk_document = pack.chunk_document;
   op.chunk_start = pack.chunk_start;

@@ -16,10 +16,11 @@ class DrawnOperands {
   DrawnOperands(const std::vector<std::int32_t>& lengths, std::int32_t gap, OpMemory& memory)
       : memory_(memory) {
     for (const std::int32_t length : lengths) {
-      const auto number = static_cast<std::int32_t>(start_.size());
-      start_.push_back(static_cast<std::int32_t>(document_.size()));
+      const auto number = static_cast<std::int32_t>(cu_seqlens_.size() - 1);
       document_.insert(document_.end(), static_cast<std::size_t>(length), number);
       document_.insert(document_.end(), static_cast<std::size_t>(gap), -1);
+      cu_seqlens_.push_back(cu_seqlens_.back() + length);
+      cu_seqlens_padded_.push_back(static_cast<std::int32_t>(document_.size()));
     }
     rows_ = static_cast<std::int64_t>(document_.size());
   }
@@ -60,7 +61,8 @@ class DrawnOperands {
     return tensor(static_cast<T*>(memory_.place(bytes)) + offset, rows, cols);
   }
 
-  std::vector<std::int32_t> start_, document_;  // For documents, in rows; of rows, or -1.
+  std::vector<std::int32_t> cu_seqlens_{0}, cu_seqlens_padded_{0};
+  std::vector<std::int32_t> document_;  // By row; -1 for none.
   std::int64_t rows_ = 0;
 
  private:

@@ -90,8 +90,7 @@ PackMetadata draw_pack_metadata(OpBuilder& b) {
           .numbers = b.place(1, capacity, numbers),
           .count = b.place(1, 1, std::vector<std::int32_t>{static_cast<std::int32_t>(count)}),
           .cu_seqlens = b.out<std::int32_t>(1, capacity + 1),
-          .document_start = b.out<std::int32_t>(1, capacity),
-          .document_length = b.out<std::int32_t>(1, capacity),
+          .cu_seqlens_padded = b.out<std::int32_t>(1, capacity + 1),
           .row_document = b.out<std::int32_t>(1, rows),
           .row_position = b.out<std::int32_t>(1, rows),
           .row_number = b.out<std::int32_t>(1, rows),
@@ -116,9 +115,9 @@ DrawnPack::DrawnPack(OpBuilder& b) : memory_(std::make_shared<HostOpMemory>()) {
   const auto copy = [&](Out<std::int32_t> x) {
     return b.place(1, x.cols, std::vector<std::int32_t>(x.data, x.data + x.cols));
   };
-  host = {view(made.document_start), view(made.document_length), view(made.row_document)};
-  document_start = copy(made.document_start);
-  document_length = copy(made.document_length);
+  host = {view(made.cu_seqlens), view(made.cu_seqlens_padded), view(made.row_document)};
+  cu_seqlens = copy(made.cu_seqlens);
+  cu_seqlens_padded = copy(made.cu_seqlens_padded);
   row_document = copy(made.row_document);
   row_position = copy(made.row_position);
   row_number = copy(made.row_number);

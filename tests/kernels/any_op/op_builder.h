@@ -119,9 +119,9 @@ class DrawnPack {
   std::int64_t rows;
   std::int32_t chunk;
   struct Tables {
-    Tensor<std::int32_t> document_start, document_length, row_document;
+    Tensor<std::int32_t> cu_seqlens, cu_seqlens_padded, row_document;
   } host;
-  Tensor<std::int32_t> document_start, document_length, row_document, row_position, row_number;
+  Tensor<std::int32_t> cu_seqlens, cu_seqlens_padded, row_document, row_position, row_number;
   Tensor<std::int32_t> chunk_document, chunk_start, chunk_rows;
 
  private:

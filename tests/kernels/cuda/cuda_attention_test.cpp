@@ -51,8 +51,8 @@ class Operands : DrawnOperands {
   AttentionForward<bf16> forward() {
     const std::int64_t hd = pack_.head_dim;
     return {.qkv = qkv(),
-            .document_start = integers(start_),
-            .document_length = integers(pack_.lengths),
+            .cu_seqlens = integers(cu_seqlens_),
+            .cu_seqlens_padded = integers(cu_seqlens_padded_),
             .row_document = integers(document_),
             .o = undefined<bf16>(rows_, heads() * hd),
             .lse = undefined<float>(rows_, heads()),
@@ -72,8 +72,8 @@ class Operands : DrawnOperands {
             .o = place(o, rows_, heads() * hd),
             .lse = place(lse, rows_, heads()),
             .dout = drawn(heads() * hd, pack_.offset, [&](std::int64_t) { return next(); }),
-            .document_start = integers(start_),
-            .document_length = integers(pack_.lengths),
+            .cu_seqlens = integers(cu_seqlens_),
+            .cu_seqlens_padded = integers(cu_seqlens_padded_),
             .row_document = integers(document_),
             .delta = undefined<float>(rows_, heads()),
             .next_tile = undefined<std::int32_t>(1, 2),

@@ -39,9 +39,10 @@ struct Rows {
     document.assign(static_cast<std::size_t>(rows), -1);
     std::int32_t at = 0;
     for (std::size_t d = 0; d < documents.lengths.size(); ++d) {
-      starts.push_back(at);
       std::fill_n(document.begin() + at, documents.lengths[d], static_cast<std::int32_t>(d));
       at += documents.lengths[d] + (documents.lengths[d] > 0 ? documents.gap : 0);
+      cu_seqlens.push_back(cu_seqlens.back() + documents.lengths[d]);
+      cu_seqlens_padded.push_back(at);
     }
     qkv = drawn(heads.fused(), 0), dout = drawn(heads.width(), 1);
   }
@@ -50,8 +51,8 @@ struct Rows {
     for (std::int64_t i = 0; i < rows; ++i) {
       const std::int32_t d = document[static_cast<std::size_t>(i)];
       for (std::int64_t c = 0; c < cols; ++c) {
-        const auto row =
-            static_cast<std::uint64_t>(d < 0 ? 0 : i - starts[static_cast<std::size_t>(d)]);
+        const auto row = static_cast<std::uint64_t>(
+            d < 0 ? 0 : i - cu_seqlens_padded[static_cast<std::size_t>(d)]);
         x.push_back(d < 0 ? bf16{0x7fff}
                           : st<bf16>(number(static_cast<std::uint64_t>(d), row,
                                             static_cast<std::uint64_t>(c), stream)));
@@ -60,7 +61,7 @@ struct Rows {
     return x;
   }
   std::int64_t rows;
-  std::vector<std::int32_t> starts, document;
+  std::vector<std::int32_t> cu_seqlens{0}, cu_seqlens_padded{0}, document;
   std::vector<bf16> qkv, dout;
 };
 
@@ -82,28 +83,30 @@ Results on_host(Rows pack, Documents documents, const Heads& h) {
   r.lse.resize(static_cast<std::size_t>(pack.rows * h.heads));
   std::vector<float> delta(r.lse);
   std::int32_t next[2] = {};
-  run(HostQueue{}, AttentionForward<bf16>{.qkv = view(pack.qkv, pack.rows, h.fused()),
-                                          .document_start = view(pack.starts, 1, capacity),
-                                          .document_length = view(documents.lengths, 1, capacity),
-                                          .row_document = view(pack.document, 1, pack.rows),
-                                          .o = view(r.o, pack.rows, h.width()),
-                                          .lse = view(r.lse, pack.rows, h.heads),
-                                          .heads = h.heads,
-                                          .kv_heads = h.kv_heads,
-                                          .head_dim = h.head_dim});
-  run(HostQueue{}, AttentionBackward<bf16>{.qkv = view(pack.qkv, pack.rows, h.fused()),
-                                           .o = view(r.o, pack.rows, h.width()),
-                                           .lse = view(r.lse, pack.rows, h.heads),
-                                           .dout = view(pack.dout, pack.rows, h.width()),
-                                           .document_start = view(pack.starts, 1, capacity),
-                                           .document_length = view(documents.lengths, 1, capacity),
-                                           .row_document = view(pack.document, 1, pack.rows),
-                                           .delta = view(delta, pack.rows, h.heads),
-                                           .next_tile = tensor(next, 1, 2),
-                                           .dqkv = view(r.dqkv, pack.rows, h.fused()),
-                                           .heads = h.heads,
-                                           .kv_heads = h.kv_heads,
-                                           .head_dim = h.head_dim});
+  run(HostQueue{},
+      AttentionForward<bf16>{.qkv = view(pack.qkv, pack.rows, h.fused()),
+                             .cu_seqlens = view(pack.cu_seqlens, 1, capacity + 1),
+                             .cu_seqlens_padded = view(pack.cu_seqlens_padded, 1, capacity + 1),
+                             .row_document = view(pack.document, 1, pack.rows),
+                             .o = view(r.o, pack.rows, h.width()),
+                             .lse = view(r.lse, pack.rows, h.heads),
+                             .heads = h.heads,
+                             .kv_heads = h.kv_heads,
+                             .head_dim = h.head_dim});
+  run(HostQueue{},
+      AttentionBackward<bf16>{.qkv = view(pack.qkv, pack.rows, h.fused()),
+                              .o = view(r.o, pack.rows, h.width()),
+                              .lse = view(r.lse, pack.rows, h.heads),
+                              .dout = view(pack.dout, pack.rows, h.width()),
+                              .cu_seqlens = view(pack.cu_seqlens, 1, capacity + 1),
+                              .cu_seqlens_padded = view(pack.cu_seqlens_padded, 1, capacity + 1),
+                              .row_document = view(pack.document, 1, pack.rows),
+                              .delta = view(delta, pack.rows, h.heads),
+                              .next_tile = tensor(next, 1, 2),
+                              .dqkv = view(r.dqkv, pack.rows, h.fused()),
+                              .heads = h.heads,
+                              .kv_heads = h.kv_heads,
+                              .head_dim = h.head_dim});
   return r;
 }
 
@@ -136,8 +139,8 @@ class OnCudnn {
                  .heads = h.heads,
                  .kv_heads = h.kv_heads,
                  .head_dim = h.head_dim};
-    tables_ = {.document_start = make<std::int32_t>(1, capacity),
-               .document_length = make<std::int32_t>(1, capacity),
+    tables_ = {.cu_seqlens = make<std::int32_t>(1, capacity + 1),
+               .cu_seqlens_padded = make<std::int32_t>(1, capacity + 1),
                .lengths = writable(forward_.lengths),
                .offsets = writable(forward_.offsets),
                .rows = rows,
@@ -209,14 +212,14 @@ class OnCudnn {
                static_cast<std::size_t>(2 * backward_.dqkv.rows * backward_.dqkv.cols));
     gpu().fill(stream_.get(), forward_.workspace.data, static_cast<std::uint8_t>(37 * garbage_),
                static_cast<std::size_t>(forward_.workspace.cols));
-    std::vector<std::int32_t> starts = pack.starts, lengths = documents.lengths;
-    starts.resize(static_cast<std::size_t>(capacity_), static_cast<std::int32_t>(pack.rows));
-    lengths.resize(static_cast<std::size_t>(capacity_), 0);
+    std::vector<std::int32_t> tokens = pack.cu_seqlens, padded = pack.cu_seqlens_padded;
+    tokens.resize(static_cast<std::size_t>(capacity_ + 1), tokens.back());
+    padded.resize(tokens.size(), static_cast<std::int32_t>(pack.rows));
     put<bf16>(forward_.qkv, pack.qkv);
     put<bf16>(backward_.dout, pack.dout);
     put<std::int32_t>(forward_.row_document, pack.document);
-    put<std::int32_t>(tables_.document_start, starts);
-    put<std::int32_t>(tables_.document_length, lengths);
+    put<std::int32_t>(tables_.cu_seqlens, tokens);
+    put<std::int32_t>(tables_.cu_seqlens_padded, padded);
   }
   void submit() {
     gpu().submit(stream_.get(), Submission(tables_));

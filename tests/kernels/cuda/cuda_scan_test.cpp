@@ -38,13 +38,13 @@ class Operands : DrawnOperands {
     for (std::size_t d = 0; d < pack.lengths.size(); ++d) {
       for (std::int32_t done = 0; done < pack.lengths[d]; done += pack.chunk) {
         chunk_document_.push_back(static_cast<std::int32_t>(d));
-        chunk_start_.push_back(start_[d] + done);
+        chunk_start_.push_back(cu_seqlens_padded_[d] + done);
         chunk_rows_.push_back(std::min(pack.chunk, pack.lengths[d] - done));
       }
     }
-    start_.resize(static_cast<std::size_t>(pack.capacity), static_cast<std::int32_t>(rows_));
-    length_.resize(start_.size(), 0);
-    chunk_document_.resize(static_cast<std::size_t>(rows_ / pack.chunk) + start_.size(), -1);
+    cu_seqlens_.resize(static_cast<std::size_t>(pack.capacity + 1), cu_seqlens_.back());
+    cu_seqlens_padded_.resize(cu_seqlens_.size(), static_cast<std::int32_t>(rows_));
+    chunk_document_.resize(static_cast<std::size_t>(rows_ / pack.chunk + pack.capacity), -1);
     chunk_start_.resize(chunk_document_.size(), 0);
     chunk_rows_.resize(chunk_document_.size(), 0);
   }
@@ -54,8 +54,8 @@ class Operands : DrawnOperands {
             .dt_bias = parameter(0.2f),
             .a_log = parameter(1.0f),
             .d = parameter(1.0f),
-            .document_start = integers(start_),
-            .document_length = integers(length_),
+            .cu_seqlens = integers(cu_seqlens_),
+            .cu_seqlens_padded = integers(cu_seqlens_padded_),
             .row_document = integers(document_),
             .chunk_document = integers(chunk_document_),
             .chunk_start = integers(chunk_start_),
@@ -74,8 +74,8 @@ class Operands : DrawnOperands {
             .a_log = parameter(1.0f),
             .d = parameter(1.0f),
             .dy = around(0.0f, heads() * kHead),
-            .document_start = integers(start_),
-            .document_length = integers(length_),
+            .cu_seqlens = integers(cu_seqlens_),
+            .cu_seqlens_padded = integers(cu_seqlens_padded_),
             .row_document = integers(document_),
             .chunk_document = integers(chunk_document_),
             .chunk_start = integers(chunk_start_),
@@ -112,7 +112,7 @@ class Operands : DrawnOperands {
     return place(x, 1, heads());
   }
   const PackedBatch& pack_;
-  std::vector<std::int32_t> length_{pack_.lengths}, chunk_document_, chunk_start_, chunk_rows_;
+  std::vector<std::int32_t> chunk_document_, chunk_start_, chunk_rows_;
 };
 
 class ScanOnAGpu : public testing::TestWithParam<PackedBatch> {};

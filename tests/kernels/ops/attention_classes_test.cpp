@@ -6,6 +6,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <vector>
 
@@ -87,7 +88,7 @@ TEST(AttentionClasses, OfAPackOf8192) {
 }
 
 struct Tables {
-  std::vector<std::int32_t> starts, lengths, slot_lengths;
+  std::vector<std::int32_t> starts, lengths, cu_seqlens, cu_seqlens_padded, slot_lengths;
   std::vector<std::int64_t> offsets;
 };
 
@@ -97,17 +98,21 @@ Tables tables_of(std::int64_t rows, std::vector<std::int32_t> starts,
                  std::vector<std::int32_t> lengths) {
   const auto capacity = static_cast<std::int64_t>(lengths.size());
   const AttentionClasses classes(rows, capacity);
-  Tables made{std::move(starts), std::move(lengths), {}, {}};
+  Tables made{std::move(starts), std::move(lengths), {0}, {}, {}, {}};
+  std::partial_sum(made.lengths.begin(), made.lengths.end(), std::back_inserter(made.cu_seqlens));
+  made.cu_seqlens_padded = made.starts;
+  made.cu_seqlens_padded.push_back(static_cast<std::int32_t>(rows));
   made.slot_lengths.assign(static_cast<std::size_t>(classes.slots), -7);
   made.offsets.assign(static_cast<std::size_t>(3 * classes.offsets()), -7);
-  const AttentionTables op{.document_start = tensor(made.starts.data(), 1, capacity),
-                           .document_length = tensor(made.lengths.data(), 1, capacity),
-                           .lengths = tensor(made.slot_lengths.data(), 1, classes.slots),
-                           .offsets = tensor(made.offsets.data(), 3, classes.offsets()),
-                           .rows = rows,
-                           .heads = kHeads,
-                           .kv_heads = kKvHeads,
-                           .head_dim = kHeadDim};
+  const AttentionTables op{
+      .cu_seqlens = tensor(made.cu_seqlens.data(), 1, capacity + 1),
+      .cu_seqlens_padded = tensor(made.cu_seqlens_padded.data(), 1, capacity + 1),
+      .lengths = tensor(made.slot_lengths.data(), 1, classes.slots),
+      .offsets = tensor(made.offsets.data(), 3, classes.offsets()),
+      .rows = rows,
+      .heads = kHeads,
+      .kv_heads = kKvHeads,
+      .head_dim = kHeadDim};
   check(op);
   run(HostQueue{}, op);
   return made;

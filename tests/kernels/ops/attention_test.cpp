@@ -1,6 +1,7 @@
 #include "kernels/ops/attention.h"
 
 #include "kernels/core/fda16.h"
+#include "kernels/core/packed_documents.h"
 #include "kernels/core/reduce.h"
 #include "kernels/ops/rope.h"
 #include "tests/kernels/ops/documents.h"
@@ -19,8 +20,7 @@ Matrix attention(const Op& op, const Matrix& qkv, Matrix* lse = nullptr) {
   for (std::int64_t i = 0; i < qkv.rows; ++i) {
     const std::int32_t document = op.row_document.data[i];
     for (std::int64_t h = 0; document >= 0 && h < op.heads; ++h) {
-      const std::int64_t kv = h / (op.heads / op.kv_heads),
-                         start = op.document_start.data[document];
+      const std::int64_t kv = h / (op.heads / op.kv_heads), start = first_row_of(op, document);
       const std::int64_t k = (op.heads + kv) * op.head_dim, v = k + op.kv_heads * op.head_dim;
       std::vector<double> p;
       double m = -1e300, l = 0;
@@ -163,8 +163,7 @@ TEST(AttentionBf16, ForwardHasTheBitsOfTheText) {
     for (std::int64_t i = 0; i < op.qkv.rows; ++i) {
       const std::int32_t document = op.row_document.data[i];
       for (std::int64_t h = 0; document >= 0 && h < op.heads; ++h) {
-        const std::int64_t start = op.document_start.data[document],
-                           kv = h / (op.heads / op.kv_heads);
+        const std::int64_t start = first_row_of(op, document), kv = h / (op.heads / op.kv_heads);
         const std::int64_t k = (op.heads + kv) * hd, v = k + op.kv_heads * hd, seen = i + 1 - start;
         const float lse = written_out_row(columns_of(op.qkv, i, 1, h * hd, hd),
                                           columns_of(op.qkv, start, seen, k, hd),
@@ -187,11 +186,11 @@ TEST(AttentionBf16, HasTheBitsOfTheTextOverSeveralBlocks) {
   for (std::int64_t e = 0; e < rows * 3 * hd; ++e) {
     qkv.push_back(st<bf16>(static_cast<float>(pick.below(4000) - 2000) * 0.001f));
   }
-  std::int32_t start = 0, length = static_cast<std::int32_t>(rows);
+  std::int32_t boundaries[] = {0, static_cast<std::int32_t>(rows)};
   std::vector<std::int32_t> document(static_cast<std::size_t>(rows));
   const AttentionForward<bf16> op{.qkv = tensor(qkv.data(), rows, 3 * hd),
-                                  .document_start = tensor(&start, 1, 1),
-                                  .document_length = tensor(&length, 1, 1),
+                                  .cu_seqlens = tensor(boundaries, 1, 2),
+                                  .cu_seqlens_padded = tensor(boundaries, 1, 2),
                                   .row_document = tensor(document.data(), 1, rows),
                                   .o = tensor(o.data(), rows, hd),
                                   .lse = tensor(lse.data(), rows, 1),
@@ -219,8 +218,8 @@ TEST(AttentionBf16, BackwardHasTheBitsOfTheText) {
         run(HostQueue{}, op);
         const std::int64_t hd = op.head_dim, group = op.heads / op.kv_heads;
         const float scale = div(1.0f, sqrt(static_cast<float>(hd)));
-        for (std::int64_t d = 0; d < op.document_start.cols; ++d) {
-          const std::int64_t start = op.document_start.data[d], length = op.document_length.data[d];
+        for (std::int64_t d = 0; d < slots_of(op); ++d) {
+          const std::int64_t start = first_row_of(op, d), length = tokens_of(op, d);
           for (std::int64_t kv = 0; length > 0 && kv < op.kv_heads; ++kv) {
             const std::int64_t k_column = (op.heads + kv) * hd,
                                v_column = k_column + op.kv_heads * hd;
@@ -290,10 +289,10 @@ TEST(AttentionBf16, HasTheVectorOfTheContract) {
       row[2 * hd + e] = st<bf16>(add(static_cast<float>(j), div(static_cast<float>(e), 16.0f)));
     }
   }
-  std::int32_t start = 0, length = 3, document[3] = {0, 0, 0};
+  std::int32_t boundaries[] = {0, 3}, document[3] = {0, 0, 0};
   run(HostQueue{}, AttentionForward<bf16>{.qkv = tensor(qkv.data(), rows, 3 * hd),
-                                          .document_start = tensor(&start, 1, 1),
-                                          .document_length = tensor(&length, 1, 1),
+                                          .cu_seqlens = tensor(boundaries, 1, 2),
+                                          .cu_seqlens_padded = tensor(boundaries, 1, 2),
                                           .row_document = tensor(document, 1, 3),
                                           .o = tensor(o.data(), rows, hd),
                                           .lse = tensor(lse.data(), rows, 1),
@@ -326,7 +325,7 @@ Matrix attention_gradient(const Op& op, Matrix& size) {
         const double term = o(i, h * hd + e) * dout(i, h * hd + e);
         delta += term, delta_size += std::abs(term);
       }
-      for (std::int64_t j = op.document_start.data[document]; j <= i; ++j) {
+      for (std::int64_t j = first_row_of(op, document); j <= i; ++j) {
         double s = 0, dp = 0, dp_size = 0;
         for (std::int64_t e = 0; e < hd; ++e) {
           s += qkv(i, h * hd + e) * qkv(j, k + e);

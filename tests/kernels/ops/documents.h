@@ -17,7 +17,7 @@ namespace lockstep {
 class Alone {
  public:
   Alone(std::int64_t start, std::int64_t length) : start_(start), length_(length) {
-    length_word_[0] = static_cast<std::int32_t>(length);
+    boundaries_[1] = static_cast<std::int32_t>(length);
     positions_.resize(static_cast<std::size_t>(length));
     documents_.resize(positions_.size());
     for (std::int64_t i = 0; i < length; ++i)
@@ -40,9 +40,8 @@ class Alone {
   }
   template <class Op>
   void describe(Op& op) const {
-    if constexpr (requires { op.document_start; }) {
-      op.document_start = tensor(start_word_, 1, 1);
-      op.document_length = tensor(length_word_, 1, 1);
+    if constexpr (requires { op.cu_seqlens; }) {
+      op.cu_seqlens = op.cu_seqlens_padded = tensor(boundaries_, 1, 2);
     }
     op.row_document = tensor(documents_.data(), 1, length_);
     if constexpr (requires { op.row_position; })
@@ -78,7 +77,7 @@ class Alone {
   }
 
   std::int64_t start_, length_;
-  mutable std::int32_t start_word_[1] = {0}, length_word_[1];
+  mutable std::int32_t boundaries_[2] = {0, 0};
   mutable std::vector<std::int32_t> documents_, positions_, chunk_document_, chunk_start_,
       chunk_rows_;
   mutable std::deque<std::vector<std::byte>> memory_;

@@ -1,5 +1,6 @@
 // Convolution and scan against the plain recurrence in double, and document by document.
 #include "kernels/core/fda16.h"
+#include "kernels/core/packed_documents.h"
 #include "kernels/ops/conv.h"
 #include "kernels/ops/scan.h"
 #include "tests/kernels/ops/documents.h"
@@ -122,7 +123,7 @@ struct Scan {
         groups(op.groups),
         state(op.state),
         width((xbc.cols - 2 * groups * state) / heads),
-        start(op.document_start.data),
+        start(op.cu_seqlens_padded.data),
         document(op.row_document.data) {}
 
   // S = exp(dt A) S + dt B x^T; y = C S + D x, token by token. `absolute`: with all terms positive,
@@ -286,8 +287,8 @@ TEST(ScanBf16, ForwardHasTheBitsOfTheText) {
       25, 14, [](const auto& op) { return op.xbc.rows <= 90; },
       [](const auto& op) {
         run(HostQueue{}, op);
-        for (std::int64_t d = 0; d < op.document_start.cols; ++d) {
-          const std::int64_t first = op.document_start.data[d], length = op.document_length.data[d];
+        for (std::int64_t d = 0; d < slots_of(op); ++d) {
+          const std::int64_t first = first_row_of(op, d), length = tokens_of(op, d);
           const std::int64_t width = op.y.cols / op.heads;
           for (std::int64_t h = 0; length > 0 && h < op.heads; ++h) {
             const std::vector<bf16> want = written_out_scan(op, first, length, h);
