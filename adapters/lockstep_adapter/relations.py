@@ -1,0 +1,462 @@
+"""The relations of docs/engine-protocol.md, section 13, in Python: an engine is compared with itself, without lockstep.
+
+lockstep draws scenarios, shrinks and replays; this module judges the few scenarios that it is given. R16 needs lockstep's oracle."""
+import itertools
+import shutil
+
+from .documents import changed
+from .feed import slots_in_use
+from .tensors import digest, read_file
+from .wire import key_of
+from .world import EngineFailure, World
+
+OF_A_MICROBATCH = ("token_loss", "activation", "activation_gradient")
+
+
+class NotApplicable(Exception):
+    """The relation says nothing about this scenario and engine."""
+
+
+class Violated(Exception):
+    def __init__(self, judge, reason):
+        super().__init__(f"{judge}: {reason}")
+        self.judge = judge
+
+
+class Result:
+    """What a run said: entries by identity in program order, counters and rows by rank."""
+
+    def __init__(self, replies, by_whole_tensor):
+        self.entries, self.counters, self.rows = {}, [reply["counters"] for reply in replies], {}
+        self._whole = by_whole_tensor
+        for rank, reply in enumerate(replies):
+            for entry in reply["rows"]:
+                place = entry.get("phase", "training"), entry["step"], entry["microbatch"] * len(replies) + rank
+                self.rows[place] = entry["documents"]
+            for entry in reply["tensors"]:
+                self._add(entry, rank, len(replies))
+
+    def _add(self, entry, rank, ranks):
+        microbatch = entry["microbatch"] * ranks + rank if entry["kind"] in OF_A_MICROBATCH else None
+        key = entry["kind"], entry.get("phase", "training"), entry["step"], microbatch, entry["name"]
+        if microbatch is None and key in self.entries:
+            if self.entries[key]["sha256"] != entry["sha256"]:
+                raise Violated("ranks", f"{key} differs between ranks")
+        elif key in self.entries:
+            raise EngineFailure("protocol", f"{key} occurs twice")
+        self.entries[key] = entry
+
+    def bits(self, key, document=None):
+        entry = self.entries.get(key)
+        if entry is None:
+            return None
+        if document is not None:
+            return entry["by_document"][document]
+        parts = entry.get("by_document")
+        whole = entry["sha256"] if parts is None or self._whole else None
+        return entry["dtype"], entry["shape"], whole, parts, entry["nan"]
+
+    def counter(self, name):
+        return sum(counters.get(name, 0) for counters in self.counters)
+
+    def keys(self, *kinds, step=None, phase="training"):
+        return [key for key in self.entries
+                if (not kinds or key[0] in kinds) and step in (None, key[2]) and phase in (None, key[1])]
+
+    def has_gradient(self):
+        return any(self.entries[key]["nonzero"] for key in self.keys("gradient"))
+
+
+def differences(a, b, keys=None):
+    keys = list(dict.fromkeys([*a.keys(phase=None), *b.keys(phase=None)])) if keys is None else keys
+    return [key for key in keys if a.bits(key) != b.bits(key)]
+
+
+class Judge:
+    """One scenario, one feed, one engine. `judge("R7")` returns why a relation is not applicable, or None if it holds; it
+    raises Violated or EngineFailure."""
+
+    def __init__(self, command, scenario, feed, deadline_s=60):
+        self.command, self.scenario, self.feed, self.deadline_s = command, scenario, feed, deadline_s
+        self.ranks, self._feeds, self._base = scenario["parallel"]["data"], itertools.count(1), None
+        self.world = World(command, self.ranks)
+        self.hello = self.world.hello
+        try:
+            refused = [item for reply in self.world.ask("check", 10, scenario=scenario) for item in reply.get("refused", [])]
+            if refused:
+                raise NotApplicable(f"refused: {refused}")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self):
+        self.world.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def honours(self, key):
+        return bool(self.hello["honours"].get(key))
+
+    def claims(self, name):
+        return self.hello.get("claims", {}).get(name, False)
+
+    def run(self, scenario=None, feed=None, world=None, **more):
+        world, scenario, feed = world or self.world, scenario or self.scenario, feed or self.feed
+        folder = feed.write(world.folder / f"feed-{next(self._feeds)}")
+        replies = world.ask("run", self.deadline_s, scenario=scenario, feed=folder, observe=self.hello["observes"],
+                            deadline_s=self.deadline_s, **more)
+        shutil.rmtree(folder)
+        for reply in replies:
+            if "failed" in reply:
+                raise Violated("failed", f"{reply['failed']}: {reply.get('what', '')} {reply.get('where', '')}")
+            if "skipped" in reply:
+                raise NotApplicable(reply["skipped"])
+            if "counters" not in reply:
+                raise EngineFailure("protocol", f"no counters: {str(reply)[:200]}")
+        result = Result(replies, self.claims("padding_defined"))
+        self._check(result, scenario, feed)
+        return result
+
+    def base(self):
+        if self._base is None:
+            self._base = self.run()
+        return self._base
+
+    def __call__(self, relation):
+        try:
+            RELATIONS[relation][1](self)
+        except NotApplicable as reason:
+            return str(reason)
+        return None
+
+    def _check(self, result, scenario, feed):
+        """What every run must answer: rows that hold the documents, no NaN, all tensors."""
+        packs = {(*key, g): pack for key, list_of_packs in feed.packs.items() for g, pack in enumerate(list_of_packs)}
+        if set(result.rows) != set(packs):
+            raise Violated("rows", f"microbatches {sorted(set(packs) ^ set(result.rows))} are missing or too many")
+        for place, pack in packs.items():
+            rows = result.rows[place]
+            if [end - begin for begin, end in rows] != [len(document.tokens) for document in pack]:
+                raise Violated("rows", f"{place}: {rows} are not the documents' lengths")
+            used = sorted((begin, end) for begin, end in rows if end > begin)
+            if used and (used[0][0] < 0 or used[-1][1] > scenario["data"]["pack_length"]) or any(
+                    a[1] > b[0] for a, b in zip(used, used[1:])):
+                raise Violated("rows", f"{place}: {rows} overlap or leave the pack")
+            if "token_loss" in self.hello["observes"] and ("token_loss", *place, "token_loss") not in result.entries:
+                raise EngineFailure("protocol", f"no token_loss of {place}")
+        for kind in {"gradient", "weight"} & set(self.hello["observes"]):
+            for step, name in itertools.product(range(feed.steps), feed.weights):
+                if (kind, "training", step, None, name) not in result.entries:
+                    raise EngineFailure("protocol", f"no {kind} of {name} in step {step}")
+        nans = [key for key, entry in result.entries.items() if entry["nan"]]
+        if nans:
+            raise Violated("nan", f"{nans[0]} and {len(nans) - 1} others hold a NaN")
+
+    def dump(self, feed, keys):
+        """The tensors with these identities, by key, from one more run; checked against its digests."""
+        names = [key_of(kind, name, phase, step, microbatch) for kind, phase, step, microbatch, name in keys]
+        folder, to = feed.write(self.world.folder / f"feed-{next(self._feeds)}"), self.world.folder / f"dump-{next(self._feeds)}"
+        reply = self.world.ask("dump", self.deadline_s, scenario=self.scenario, feed=folder, observe=self.hello["observes"],
+                               deadline_s=self.deadline_s, tensors=names, to=str(to))[0]
+        shutil.rmtree(folder)
+        tensors = read_file(to)
+        entries = {key_of(e["kind"], e["name"], e.get("phase", "training"), e["step"], e.get("microbatch")): e for e in reply["tensors"]}
+        for name, tensor in tensors.items():
+            if digest(tensor.dtype, tensor.data) != entries[name]["sha256"]:
+                raise EngineFailure("protocol", f"{name} in the file is not what the reply says")
+        if set(tensors) != set(names):
+            raise EngineFailure("protocol", f"not dumped: {set(names) - set(tensors)}")
+        return tensors
+
+    # What the relations share.
+
+    def expect_equal(self, relation, a, b, keys=None):
+        found = differences(a, b, keys)
+        if found:
+            raise Violated(relation, f"{len(found)} tensors differ, first {found[0]}")
+
+    def step_looked_at(self):
+        return self.scenario["cuda_graph"]["warmup_steps"] if self.scenario["cuda_graph"]["impl"] != "none" else 0
+
+    def longest_document(self):
+        """(step, global microbatch, place) of the longest document of the first pack with two documents that have tokens."""
+        for step in range(self.step_looked_at(), self.feed.steps):
+            for g, pack in enumerate(self.feed.packs["training", step]):
+                lengths = [len(document.tokens) for document in pack]
+                if sum(length > 0 for length in lengths) > 1:
+                    return step, g, lengths.index(max(lengths))
+        raise NotApplicable("no pack has two documents")
+
+    def no_router_losses(self):
+        if "E" in self.scenario["model"]["pattern"]:
+            raise NotApplicable("experts see all rows")
+
+    def without(self, section, **keys):
+        return changed(self.scenario, **{f"{section}.{key}": value for key, value in keys.items()})
+
+
+def repeat(judge):
+    again = judge.run()
+    if judge.claims("deterministic"):
+        judge.expect_equal("R1", judge.base(), again)
+        if judge.base().counters != again.counters:
+            raise Violated("R1", f"counters differ: {judge.base().counters}, {again.counters}")
+        with World(judge.command, judge.ranks) as fresh:
+            judge.expect_equal("R1", judge.base(), judge.run(world=fresh))
+    if not judge.base().has_gradient():
+        raise NotApplicable("every gradient is zero")
+
+
+def graphs(judge):
+    if judge.scenario["cuda_graph"]["impl"] == "none":
+        raise NotApplicable("no graphs")
+    off = judge.run(judge.without("cuda_graph", impl="none", modules=[]))
+    judge.expect_equal("R2", judge.base(), off)
+    if not judge.base().counter("graph_replays") or off.counter("graph_replays"):
+        raise Violated("vacuous", f"graph_replays {judge.base().counter('graph_replays')}, off {off.counter('graph_replays')}")
+
+
+def offload(judge):
+    if not judge.scenario["offload"]["modules"]:
+        raise NotApplicable("no offload")
+    off = judge.run(judge.without("offload", modules=[]))
+    judge.expect_equal("R3", judge.base(), off)
+    if off.counter("bytes_offloaded"):
+        raise Violated("vacuous", "bytes are offloaded where nothing was asked for")
+    if not judge.base().counter("bytes_offloaded"):
+        raise NotApplicable("nothing was offloaded")
+
+
+def recompute(judge):
+    if not judge.scenario["model"]["recompute"] or not judge.claims("recompute_exact"):
+        raise NotApplicable("no recomputation, or not claimed to be exact")
+    off = judge.run(judge.without("model", recompute=[]))
+    judge.expect_equal("R4", judge.base(), off, [key for key in judge.base().keys() if "activation" not in key[0]])
+
+
+def sharding_of(judge, feed):
+    asked, none = judge.run(feed=feed), judge.run(judge.without("fsdp", strategy="no_shard"), feed)
+    judge.expect_equal("R5", asked, none)
+    return asked
+
+
+def sharding(judge):
+    if judge.scenario["fsdp"]["strategy"] == "no_shard":
+        raise NotApplicable("nothing is sharded")
+    if judge.ranks & (judge.ranks - 1):
+        raise NotApplicable("the number of ranks is no power of two")
+    speaks = [judge.feed.voice(lambda g, _, r=r: g % judge.ranks == r) for r in range(min(judge.ranks, 4))]
+    results = [sharding_of(judge, feed) for feed in (speaks if judge.ranks > 1 else [judge.feed])]
+    if not all(result.has_gradient() for result in results):
+        raise NotApplicable("a rank has no target")
+    if judge.ranks > 1 and not differences(results[0], results[1], results[0].keys("gradient")):
+        raise Violated("vacuous", "the gradients do not depend on which rank has targets")
+
+
+def sharding_all(judge):
+    microbatches = max(len(packs) for packs in judge.feed.packs.values()) // judge.ranks
+    if judge.scenario["fsdp"]["strategy"] == "no_shard" or judge.ranks > 2 or microbatches > 1 < judge.ranks:
+        raise NotApplicable("not sharded, over two ranks, or several microbatches")
+    sharding_of(judge, judge.feed)
+
+
+def neighbours(judge):
+    judge.no_router_losses()
+    step, g, place = judge.longest_document()
+    a = judge.run(feed=judge.feed.frozen())
+    b = judge.run(feed=judge.feed.frozen().replaced(lambda m, i: (m, i) == (g, place)))
+    keys = [key for key in a.keys(*OF_A_MICROBATCH, step=step) if key[3] == g and "by_document" in a.entries[key]]
+    for key in keys:
+        if a.bits(key, place) != b.bits(key, place):
+            raise Violated("R6", f"{key} of document {place} depends on its neighbours")
+    if not differences(a, b, a.keys("token_loss", step=step)):
+        raise Violated("vacuous", "the others' losses did not change")
+
+
+def one_voice_document(judge):
+    judge.no_router_losses()
+    step, g, place = judge.longest_document()
+    voice = judge.feed.frozen().voice(lambda m, i: (m, i) == (g, place))
+    a, b = judge.run(feed=voice), judge.run(feed=voice.replaced(lambda m, i: (m, i) == (g, place)))
+    judge.expect_equal("R7", a, b, a.keys("gradient", step=step) + a.keys("token_loss", step=step))
+    if not any(a.entries[key]["nonzero"] for key in a.keys("gradient", step=step)):
+        raise NotApplicable("the document has no target")
+
+
+def padding(judge):
+    variants = []
+    if judge.honours("feed.padding_token"):
+        variants.append((judge.scenario, judge.feed.edited(padding_token=judge.feed.vocab - 1)))
+    capacity = judge.scenario["cuda_graph"]["max_packed_seqs"]
+    if judge.honours("cuda_graph.max_packed_seqs") and isinstance(capacity, int) and not judge.base().counter("eager_fallbacks"):
+        variants.append((judge.without("cuda_graph", max_packed_seqs=capacity + 1), judge.feed))
+    if not variants:
+        raise NotApplicable("neither the padding's token nor the capacity is honoured")
+    judge.base()._whole = False  # Rows of no document may differ here.
+    for scenario, feed in variants:
+        judge.expect_equal("R8", judge.base(), judge.run(scenario, feed))
+
+
+def place_in_pack(judge):
+    if judge.scenario["numerics"][0] not in (judge.claims("row_invariant") or []):
+        raise NotApplicable("not claimed")
+    step, g, _ = judge.longest_document()
+    feed = judge.feed.frozen()
+    moved = feed.edited()
+    moved.packs["training", step][g].reverse()
+    a, b = judge.run(feed=feed), judge.run(feed=moved)
+    count = len(feed.packs["training", step][g])
+    for key in a.keys("token_loss", "activation", step=step):
+        if key[3] == g and "by_document" in a.entries[key]:
+            for i in range(count):
+                if a.bits(key, i) != b.bits(key, count - 1 - i):
+                    raise Violated("R9", f"{key} of document {i} depends on its place")
+
+
+def a_b_a(judge):
+    if not judge.honours("feed.learning_rate") or judge.scenario["model"]["dropout"]:
+        raise NotApplicable("the learning rate is not honoured, or there is dropout")
+    warm, feed = judge.step_looked_at(), judge.feed.edited()
+    steps = [step for phase, step in feed.packs if phase == "training"]
+    if len(steps) < 2 or feed.packs["training", 0] == feed.packs["training", 1]:
+        raise NotApplicable("no two steps with different documents")
+    order = [0] * (warm + 1) + [1, 0]
+    feed.packs = {("training", at): judge.feed.packs["training", step] for at, step in enumerate(order)}
+    if len({len(packs) for packs in feed.packs.values()}) > 1:
+        raise NotApplicable("the number of microbatches changes")
+    feed.steps, feed.learning_rate = len(order), [0.0] * len(order)
+    feed.loss_scale = [judge.feed.loss_scale[step] for step in order]
+    scenario = judge.without("training", steps=len(order), eval_every=0, recapture_at=[], change_microbatches_at=[])
+    scenario = changed(scenario, **{"training.microbatches": len(feed.packs["training", 0]) // judge.ranks})
+    result = judge.run(scenario, feed)
+    for key in result.keys("gradient", "token_loss", step=warm):
+        kind, phase, _, g, name = key
+        if result.bits(key) != result.bits((kind, phase, warm + 2, g, name)):
+            raise Violated("R10", f"{key} is another after other documents")
+    if all(result.bits(key) == result.bits((*key[:2], warm + 1, *key[3:])) for key in result.keys("gradient", step=warm)):
+        raise Violated("vacuous", "other documents have the same gradients")
+
+
+def one_voice_microbatch(judge):
+    judge.no_router_losses()
+    count = len(judge.feed.packs["training", 0])
+    if count < 2 or any(len(packs) != count for packs in judge.feed.packs.values()) or judge.scenario["model"]["dropout"]:
+        raise NotApplicable("one microbatch, a changing number of them, or dropout")
+    for g in (0, count - 1):
+        voice = judge.feed.frozen().voice(lambda m, _, g=g: m == g)
+        a = judge.run(feed=voice)
+        rotated = [(m + 1) % count for m in range(count)]
+        for other in (voice.permuted(rotated), voice.replaced(lambda m, _, g=g: m == g)):
+            judge.expect_equal("R11", a, judge.run(feed=other), a.keys("gradient"))
+        if not a.has_gradient():
+            raise NotApplicable("the microbatch has no target")
+
+
+def scale(judge):
+    judge.no_router_losses()
+    if not judge.honours("feed.loss_scale"):
+        raise NotApplicable("the loss scale is not honoured")
+    feed = judge.feed.frozen()
+    twice = feed.edited(loss_scale=[2 * value for value in feed.loss_scale])
+    a, b = judge.run(feed=feed), judge.run(feed=twice)
+    judge.expect_equal("R12", a, b, a.keys("token_loss"))
+    keys = [key for key in a.keys("gradient") if a.entries[key]["nonzero"]][:256]
+    if not keys:
+        raise NotApplicable("every gradient is zero")
+    values = [judge.dump(feed, keys), judge.dump(twice, keys)]
+    for name, tensor in values[0].items():
+        if [2 * x for x in tensor.values()] != values[1][name].values():
+            raise Violated("R12", f"{name} is not doubled by twice the loss scale")
+
+
+def interludes(judge):
+    done = False
+    for key, value, counter in (("training.eval_every", 1, "evaluations"), ("training.recapture_at", None, "recaptures")):
+        if not judge.honours(key) or key.endswith("recapture_at") and judge.scenario["cuda_graph"]["impl"] == "none":
+            continue
+        value = value or [judge.scenario["training"]["steps"] - 1]
+        section, name = key.split(".")
+        if judge.scenario[section][name]:
+            value = 0 if name == "eval_every" else []
+        scenario = changed(judge.scenario, **{key: value})
+        feed = judge.feed.edited()
+        feed.packs = {key: packs for key, packs in feed.packs.items() if key[0] == "training"}
+        if name == "eval_every" and value:
+            evaluated = judge.feed.replaced(lambda *_: False).packs
+            feed.packs |= {("evaluation", step): evaluated["training", step] for step in range(feed.steps)}
+        elif name != "eval_every":
+            feed = judge.feed
+        other = judge.run(scenario, feed)
+        judge.expect_equal("R13", judge.base(), other, judge.base().keys())
+        if other.counter(counter) == judge.base().counter(counter):
+            raise Violated("vacuous", f"{key} changes nothing in the counter {counter}")
+        done = True
+    if judge.honours("run.resume_at") and judge.feed.steps > 1:
+        other = judge.run(resume_at=[judge.feed.steps - 1])
+        judge.expect_equal("R13", judge.base(), other)
+        done = True
+    if not done:
+        raise NotApplicable("nothing can be put in between")
+
+
+def amplified(judge):
+    words = judge.hello.get("amplifies", [])
+    if not words:
+        raise NotApplicable("the engine has no amplifier")
+    if "poison" in words:
+        judge.expect_equal("R14", judge.base(), judge.run(amplify={"poison": True}))
+    for stream in ("compute", "d2h", "h2d", "gather", "reduce", "graph") if "delay" in words else ():
+        judge.expect_equal("R14", judge.base(), judge.run(amplify={"delay_us": {stream: 2000}}))
+
+
+def fallbacks(judge):
+    """Microbatches after warm-up with more slots than the largest capacity; steps under full_iteration."""
+    graph, data, count, replayed = judge.scenario["cuda_graph"], judge.scenario["data"], 0, 0
+    if graph["impl"] == "none":
+        return 0, 0
+    capacity = graph["max_packed_seqs"]
+    largest = max(capacity) if isinstance(capacity, list) else capacity
+    for step in range(graph["warmup_steps"], judge.feed.steps):
+        over = [slots_in_use([len(document.tokens) for document in pack], data["pack_length"], data["tail"], data["align"],
+                             data["gaps"]) > largest for pack in judge.feed.packs["training", step]]
+        over = [any(over)] if graph["impl"] == "full_iteration" else over
+        count, replayed = count + sum(over), replayed + over.count(False)
+    return count, replayed
+
+
+def counters(judge):
+    base, feed = judge.base(), judge.feed
+    packs = [pack for (phase, _), list_of_packs in feed.packs.items() if phase == "training" for pack in list_of_packs]
+    count, replayed = fallbacks(judge)
+    exact = {
+        "microbatches": len(packs), "tokens": sum(len(document.tokens) for pack in packs for document in pack),
+        "targets": sum(target >= 0 for pack in packs for document in pack for target in document.targets),
+        "evaluations": judge.ranks * sum(phase == "evaluation" for phase, _ in feed.packs), "resumes": 0,
+        "recaptures": judge.ranks * len(judge.scenario["training"]["recapture_at"]), "eager_fallbacks": count}
+    if not replayed:
+        exact |= {"graph_replays": 0}
+    if not judge.scenario["offload"]["modules"]:
+        exact |= {"bytes_offloaded": 0}
+    for name in judge.hello.get("counts", {}):
+        if name not in base.counters[0]:
+            raise EngineFailure("protocol", f"no counter {name}")
+        if name in exact and base.counter(name) != exact[name]:
+            raise Violated("counters", f"{name} is {base.counter(name)}, must be {exact[name]}")
+    if "bytes_reloaded" in base.counters[0] and base.counter("bytes_reloaded") != base.counter("bytes_offloaded"):
+        raise Violated("counters", "not all bytes that were offloaded came back")
+    sharded = judge.ranks > 1 or judge.scenario["fsdp"]["strategy"] != "no_shard"
+    for name, asked in (("graph_replays", replayed), ("graphs_captured", replayed), ("collectives", sharded and judge.ranks > 1)):
+        if asked and name in judge.hello.get("counts", {}) and not base.counter(name):
+            raise Violated("vacuous", f"{name} is 0")
+
+
+RELATIONS = {
+    "R1": ("repeat", repeat), "R2": ("graphs", graphs), "R3": ("offload", offload), "R4": ("recompute", recompute),
+    "R5": ("sharding", sharding), "R5b": ("sharding-all", sharding_all), "R6": ("neighbours", neighbours),
+    "R7": ("one-voice-document", one_voice_document), "R8": ("padding", padding), "R9": ("place", place_in_pack),
+    "R10": ("a-b-a", a_b_a), "R11": ("one-voice-microbatch", one_voice_microbatch), "R12": ("scale", scale),
+    "R13": ("interludes", interludes), "R14": ("amplified", amplified), "R15": ("counters", counters)}
