@@ -25,6 +25,7 @@ constexpr auto kWords = std::to_array<Word>({
     {JudgeKind::vacuous, "vacuous"},
     {JudgeKind::counters, "counters"},
     {JudgeKind::costs, "costs"},
+    {JudgeKind::documents, "documents"},
     {JudgeKind::hazard, "hazard"},
     {JudgeKind::checker, "checker"},
     {JudgeKind::schedule, "schedule"},

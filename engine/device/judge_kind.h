@@ -20,6 +20,7 @@ enum class JudgeKind : std::uint8_t {
   vacuous,      // The run did not exercise what it claims to.
   counters,     // A rule of the scenario's expect.counters.
   costs,        // The run asks more or less of the device than costs.txt says, or ever more memory.
+  documents,    // Tokens, targets or places of rows other than those that the scenario means.
   hazard,       // The race detector.
   checker,      // A program with a known verdict, on which the race detector fails.
   schedule,     // Simulated schedules that give different results.

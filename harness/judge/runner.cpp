@@ -13,8 +13,10 @@
 #include "harness/expect/expectations.h"
 #include "harness/expect/run_expectations.h"
 #include "harness/inject/device_fault.h"
+#include "harness/inject/document_fault.h"
 #include "harness/judge/judged_case.h"
 #include "harness/judge/schedule_exploration.h"
+#include "harness/recount/recount.h"
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "scenarios/documents/layout.h"
@@ -70,6 +72,30 @@ std::optional<RunFinding> judge_costs(const JudgedCase& one, const RunOutcome& f
   return {};
 }
 
+// Returns a finding if engine and oracle were given other documents than the scenario means.
+std::optional<RunFinding> judge_documents(const JudgedCase& one) {
+  // Processes open the same source, so one of them looks at it for all.
+  if (one.ranks_are_processes() && one.options.ranks->first() > 0) return {};
+  const recount::Recount recount(one.scenario);
+  const auto judged = [&](const char* phase, std::int64_t step, const StepData& want,
+                          const StepData& got) -> std::optional<RunFinding> {
+    const std::string differs = recount::difference(one.scenario, want, got);
+    if (differs.empty()) return {};
+    return RunFinding{.judge = JudgeKind::documents,
+                      .reason = phase + std::to_string(step) + ", " + differs};
+  };
+  const std::int64_t every = one.scenario.training.eval_every;
+  for (std::int64_t step = 0; step < one.scenario.training.steps; ++step) {
+    auto found = judged("step ", step, recount.training(step), one.data.training(step));
+    if (!found && every > 0 && (step + 1) % every == 0) {
+      found = judged("evaluation after step ", step, recount.evaluation(step),
+                     one.data.evaluation(step));
+    }
+    if (found) return found;
+  }
+  return {};
+}
+
 class Case {
  public:
   Case(const Scenario& scenario, const RunOptions& options)
@@ -79,7 +105,7 @@ class Case {
     const auto start = std::chrono::steady_clock::now();
     const std::int64_t met_before = fault_points_met();
     try {
-      data_ = open_data(scenario_);
+      data_ = open_planted_data(scenario_);
       judge({scenario_, options_, *data_});
     } catch (const std::exception&) {
       apply(current_exception_as_finding());
@@ -124,6 +150,8 @@ class Case {
     if (trains && !same.empty()) result_.blind.push_back(same);
     const auto finding = judge_counters(one, results, last_, result_.counters);
     if (finding) return apply(*finding);
+    const auto documents = one.options.bits_alone ? std::nullopt : judge_documents(one);
+    if (documents) return apply(*documents);
     if (!first_) return;
     result_.costs = *first_->costs;
     const auto cost = options_.costs ? judge_costs(one, *first_) : std::nullopt;

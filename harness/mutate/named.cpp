@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "harness/checker/checker.h"
+#include "harness/inject/document_fault.h"
 #include "harness/mutate/named_table.h"
 #include "kernels/core/at.h"
 #include "kernels/core/require.h"
@@ -95,6 +96,10 @@ std::vector<Fault> named_faults(const std::vector<MutationCase>& cases) {
       const std::string name(row.name);
       catalogue.add(name, row, std::string(fault_place(name)), {.planted = {.engine = name}});
     }
+  }
+  for (const FaultRow& row : document_fault_rows()) {
+    const std::string name(row.name);
+    catalogue.add(name, row, "scenarios/documents", {.planted = {.engine = name}});
   }
   for (const auto& name : oracle::Oracle::mutations()) {
     catalogue.add("oracle:" + name, row_of(kOracleRows, name), "oracle",

@@ -8,7 +8,8 @@
 
 namespace lockstep {
 
-// Returns the faults in the order kernels, engine, oracle, checker. Each may show in every case.
+// Returns the faults in the order kernels, engine, documents, oracle, checker. Each may show in
+// every case.
 std::vector<Fault> named_faults(const std::vector<MutationCase>& cases);
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include "harness/base/errors.h"
 #include "harness/checker/checker.h"
 #include "harness/inject/device_fault.h"
+#include "harness/inject/document_fault.h"
 #include "harness/inject/fault_table.h"
 #include "harness/report/report.h"
 #include "harness/run/worker.h"
@@ -41,6 +42,7 @@ std::string checked(const std::string& name, const std::vector<std::string>& kno
 std::vector<std::string> known_faults() {
   std::vector<std::string> names = kernel_faults();
   for (const std::string& name : engine_faults()) names.push_back(name);
+  for (const std::string& name : document_faults()) names.push_back(name);
   names.insert(names.end(), {kCrashFault, kHangFault});
   return names;
 }
