@@ -117,8 +117,9 @@ void run(HostQueue, const RouterLoss& op) {
   }
   const float cz = z_slope(tr, op.z, inverse_microbatches);
   op.slopes.data[experts] = cz;
-  op.losses.data[0] = add(value, 0.0f);
-  op.losses.data[1] = mul(cz, op.sums.data[experts]);
+  // A loss that is off is +0 even where the sum that it would scale is infinite.
+  op.losses.data[0] = op.aux == 0.0f ? 0.0f : add(value, 0.0f);
+  op.losses.data[1] = op.z == 0.0f ? 0.0f : mul(cz, op.sums.data[experts]);
 }
 
 namespace {

@@ -106,7 +106,7 @@ class Conv {
     return chain;
   }
 
-  // The terms of taps before the document and of rows of no document are +0.
+  // The terms of taps before the document and of rows of no document are +0, whatever dpre is.
   std::vector<Real> weight_gradient(const PackedBatch& pack, ConvInput<Real> x,
                                     const Matrix<Real>& dpre) const {
     std::vector<std::int64_t> start(dpre.rows, dpre.rows);
@@ -114,14 +114,10 @@ class Conv {
       std::fill_n(start.begin() + document.first, document.rows, document.first);
     std::vector<Real> gradient(channels() * width());
     for (std::int64_t u = 0; u < width(); ++u) {
-      Matrix<Real> seen(dpre.rows, channels());
-      for (std::int64_t i = 0; i < dpre.rows; ++i) {
-        const std::int64_t tap = i - width() + 1 + u;
-        if (tap >= start[i]) std::copy_n(x.row(tap), channels(), seen.row(i));
-      }
       const std::vector<Real> sum =
           column_sums<Real>(dpre.rows, channels(), [&](std::int64_t i, std::int64_t c, Real p) {
-            return add(p, mul(dpre.row(i)[c], seen.row(i)[c]));
+            const std::int64_t tap = i - width() + 1 + u;
+            return add(p, tap < start[i] ? Real(0) : mul(dpre.row(i)[c], x.row(tap)[c]));
           });
       for (std::int64_t c = 0; c < channels(); ++c) gradient[c * width() + u] = sum[c];
     }

@@ -154,8 +154,9 @@ __global__ void router_loss(RouterLoss op) {
   }
   const float cz = z_slope(rows, op.z, inverse_microbatches);
   at(op.slopes, 0, experts) = cz;
-  at(op.losses, 0, 0) = add(value, 0.0f);
-  at(op.losses, 0, 1) = mul(cz, at(op.sums, 0, experts));
+  // A loss that is off is +0 even where the sum that it would scale is infinite.
+  at(op.losses, 0, 0) = op.aux == 0.0f ? 0.0f : add(value, 0.0f);
+  at(op.losses, 0, 1) = op.z == 0.0f ? 0.0f : mul(cz, at(op.sums, 0, experts));
 }
 
 // dp_e: the gradient through the combine weights, then that of the balance loss.

@@ -1,5 +1,7 @@
 // The mixture of experts against plain mathematics in double, and against its own text where order
 // decides.
+#include <bit>
+#include <cmath>
 #include <map>
 
 #include "kernels/core/fda16.h"
@@ -126,6 +128,21 @@ TEST(RouterLoss, IsTheMeanOverRowsOfDocuments) {
     const double unit = (rows + static_cast<double>(experts) + 20) * plain::kUnit;
     ASSERT_TRUE(plain::near(op.losses.data[0], balance, unit * balance));
     ASSERT_TRUE(plain::near(op.losses.data[1], z, unit * z));
+  });
+}
+
+// 0 times an infinite sum would be NaN.
+TEST(RouterLoss, IsZeroWhereItIsOff) {
+  for_cases<RouterLoss>(20, [](const auto& drawn) {
+    auto op = drawn;
+    op.aux = op.z = 0;
+    std::vector<float> scores(static_cast<std::size_t>(op.scores.rows * op.scores.cols), INFINITY);
+    std::vector<float> lse(static_cast<std::size_t>(op.scores.rows), INFINITY);
+    op.scores.data = scores.data();
+    op.lse.data = lse.data();
+    run(HostQueue{}, op);
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(op.losses.data[0]), 0u);
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(op.losses.data[1]), 0u);
   });
 }
 

@@ -1,7 +1,10 @@
 // Attention and scan against the plain recurrences in double.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "oracle/ops/attention.h"
+#include "oracle/ops/conv.h"
 #include "oracle/ops/scan.h"
 #include "tests/oracle/cases.h"
 
@@ -142,6 +145,20 @@ TEST(scan, is_the_plain_recurrence) {
     EXPECT_LE(scan_error<Fp64>({3, 4, 5, 0, 11, 1, 30}, chunk), 1e-12) << chunk;
     EXPECT_LE(scan_error<Fp32>({3, 4, 5, 0, 11, 1, 30}, chunk), 1e-4) << chunk;
   }
+}
+
+// A tap that lies before the document selects nothing: its term is +0 although dpre is infinite.
+TEST(conv, weight_gradient_selects_the_taps_of_the_document) {
+  const PackedBatch pack = pack_of({1}, 4);
+  const std::vector<float> weight{1, 1}, bias{0};
+  const Conv<float> conv(weight.data(), bias.data(), 1, 2, kNone);
+  Matrix<float> x(4, 1), dy(4, 1), dx(4, 1);
+  x.row(0)[0] = 1;
+  dy.row(0)[0] = std::numeric_limits<float>::infinity();
+  std::vector<float> dweight, dbias;
+  conv.backward<Fp32>(pack, {x, 0}, dy, dx, dweight, dbias);
+  EXPECT_EQ(dweight[0], 0);
+  EXPECT_EQ(dweight[1], std::numeric_limits<float>::infinity());
 }
 
 }  // namespace
