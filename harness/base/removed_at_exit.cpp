@@ -1,11 +1,12 @@
 #include "harness/base/removed_at_exit.h"
 
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <map>
 #include <mutex>
-#include <set>
 #include <utility>
 
 namespace lockstep {
@@ -14,14 +15,22 @@ namespace {
 struct List {
   std::mutex mutex;
   // A child process inherits the list, but not what is on it.
-  std::set<std::pair<pid_t, std::string>> paths;
+  std::map<std::pair<pid_t, std::string>, std::pair<dev_t, ino_t>> paths;
 };
 List& list() {
   static List* const all = new List;  // It outlives all statics.
   return *all;
 }
 
-void remove(const std::string& path) {
+// The device and the number of the file at a path, not of what a link there leads to; 0 for none.
+std::pair<dev_t, ino_t> file_at(const std::string& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) return {};
+  return {status.st_dev, status.st_ino};
+}
+
+void remove(const std::string& path, const std::pair<dev_t, ino_t>& file) {
+  if (file_at(path) != file) return;
   std::error_code ignored;
   std::filesystem::remove_all(path, ignored);
 }
@@ -30,19 +39,21 @@ void remove(const std::string& path) {
 
 RemovedAtExit::RemovedAtExit(std::string path) : path_(std::move(path)) {
   const std::lock_guard lock(list().mutex);
-  list().paths.emplace(::getpid(), path_);
+  list().paths.insert_or_assign({::getpid(), path_}, file_at(path_));
 }
 
 RemovedAtExit::~RemovedAtExit() {
-  remove(path_);
   const std::lock_guard lock(list().mutex);
-  list().paths.erase({::getpid(), path_});
+  const auto own = list().paths.find({::getpid(), path_});
+  if (own == list().paths.end()) return;
+  remove(path_, own->second);
+  list().paths.erase(own);
 }
 
 void RemovedAtExit::remove_now() {
   const std::lock_guard lock(list().mutex);
-  for (const auto& [process, path] : list().paths) {
-    if (process == ::getpid()) remove(path);
+  for (const auto& [owner, file] : list().paths) {
+    if (owner.first == ::getpid()) remove(owner.second, file);
   }
 }
 

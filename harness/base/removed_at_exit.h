@@ -7,6 +7,8 @@ namespace lockstep {
 
 class RemovedAtExit {
  public:
+  // `path` exists. What another process puts in its place later stays there; that it is another is
+  // certain only while this process holds the first one open.
   explicit RemovedAtExit(std::string path);
   RemovedAtExit(const RemovedAtExit&) = delete;
   RemovedAtExit& operator=(const RemovedAtExit&) = delete;

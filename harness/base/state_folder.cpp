@@ -27,16 +27,32 @@ void require_ours(const std::string& path) {
   }
 }
 
+// "" if the folder is a temporary one.
+std::string path_beside(const std::string& log) {
+  std::error_code error;
+  const bool beside = !log.empty() && (fs::is_regular_file(log, error) || !fs::exists(log, error));
+  return beside ? log + ".state" : "";
+}
+
 }  // namespace
 
-StateFolder::StateFolder(const std::string& log) {
+void StateFolder::require_usable(const std::string& log) {
+  const std::string path = path_beside(log);
   std::error_code error;
-  if (!log.empty() && (fs::is_regular_file(log, error) || !fs::exists(log, error))) {
-    path_ = log + ".state";
-    if (fs::is_symlink(path_, error)) throw WorldError(path_ + ": is a link, not a folder");
+  if (path.empty()) return;
+  if (fs::is_symlink(path, error)) throw WorldError(path + ": is a link, not a folder");
+  if (fs::exists(path, error) && !fs::is_directory(path, error))
+    throw WorldError(path + ": is a file, not a folder");
+  require_ours(path);
+}
+
+StateFolder::StateFolder(const std::string& log) {
+  path_ = path_beside(log);
+  if (!path_.empty()) {
+    std::error_code error;
+    require_usable(log);
     fs::create_directory(path_, error);
     if (error) throw WorldError(path_ + ": cannot make this folder: " + error.message());
-    require_ours(path_);
     return;
   }
   path_ = temporary_.emplace().path();

@@ -13,6 +13,9 @@ class StateFolder {
  public:
   // `log`: a file, or "" or a device, for which the folder is a temporary one. Throws WorldError.
   explicit StateFolder(const std::string& log);
+  // Throws what the constructor throws for a folder beside `log` that it cannot take, and makes
+  // none.
+  static void require_usable(const std::string& log);
   StateFolder(const StateFolder&) = delete;
   StateFolder& operator=(const StateFolder&) = delete;
   ~StateFolder();

@@ -245,6 +245,10 @@ class Campaign {
 
 }  // namespace
 
-CampaignReport run_campaign(const CampaignOptions& options) { return Campaign(options).run(); }
+CampaignReport run_campaign(const CampaignOptions& options) {
+  // Before a log is made: an empty one would have to be removed by hand before the next try.
+  StateFolder::require_usable(options.log);
+  return Campaign(options).run();
+}
 
 }  // namespace lockstep

@@ -106,8 +106,8 @@ TEST_F(CommandFiles, ACampaignRemovesItsOwnFilesAlone) {
   EXPECT_EQ(ran.status, 3);
   EXPECT_THAT(ran.err, HasSubstr("holds notes"));
   EXPECT_EQ(slurp(folder_ / "log.state/notes"), "of the user");
+  EXPECT_FALSE(fs::exists(folder_ / "log"));
   fs::remove(folder_ / "log.state/notes");
-  fs::remove(folder_ / "log");
   folder_.file("log.state/worker-0.yaml", "of a campaign that was killed");
   EXPECT_EQ(run_lockstep(fuzz).status, 0);
   EXPECT_FALSE(fs::exists(folder_ / "log.state"));
