@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the build needs, by the distribution's names, and nothing that is there already. Says so before it does.
-# Exit status 3: not root, or a system that is not known by name.
+# LOCKSTEP_FUZZERS=1: what the fuzzers take as well. Exit status 3: not root, or a system that is not known by name.
 set -euo pipefail
 
 . /etc/os-release
@@ -22,6 +22,10 @@ packages=(
   "libboost$boost-dev" "libboost-program-options$boost-dev" "libboost-json$boost-dev"
   zlib1g-dev libssl-dev libyaml-cpp-dev libgtest-dev libgmock-dev librapidcheck-dev
 )
+# For ci/fuzz_target.sh, which takes clang 16.
+if [[ -n ${LOCKSTEP_FUZZERS:-} ]]; then
+  [[ $ID:${VERSION_ID:-} == debian:12 ]] && packages+=(clang-16 libclang-rt-16-dev) || packages+=(clang libclang-rt-dev)
+fi
 missing=()
 for package in "${packages[@]}"; do
   status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)

@@ -12,24 +12,6 @@ bool operator==(const ExchangeCall& a, const ExchangeCall& b) {
   return a.to == b.to && a.from == b.from && call_text(a) == call_text(b);
 }
 
-const char* to_text(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::barrier:
-      return "meet";
-    case CollectiveKind::all_gather:
-      return "all_gather";
-    case CollectiveKind::all_to_all:
-      return "all_to_all";
-    case CollectiveKind::reduce_scatter:
-      return "reduce_scatter";
-    case CollectiveKind::all_reduce:
-      return "all_reduce";
-    case CollectiveKind::launch:
-      return "launch";
-  }
-  return "an unknown call";
-}
-
 std::string call_text(const ExchangeCall& call) {
   const CollectiveName& name = call.exchange.name;
   return std::string(to_text(call.exchange.kind)) + " (" + name.purpose +

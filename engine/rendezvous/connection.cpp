@@ -51,7 +51,7 @@ void Connection::send(EncodedMessage encoded_message) {
     asio::post(socket_.get_executor(), [self = shared_from_this()] { self->close(); });
     return;
   }
-  std::optional<Digest> seal;
+  std::optional<Tag> seal;
   if (seal_) seal = sealed(*seal_, encoded_message);
   out_.push_back({std::move(encoded_message), seal});
   if (out_.size() == 1) write();

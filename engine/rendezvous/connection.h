@@ -44,7 +44,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   FrameReader reader_;
   struct Outgoing {
     EncodedMessage message;
-    std::optional<Digest> seal;
+    std::optional<Tag> seal;
   };
   std::optional<Seal> seal_;
   std::deque<Outgoing> out_;  // The first is being written.

@@ -48,7 +48,7 @@ EncodedMessage encoded(const Message& message) {
   return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
 }
 
-Digest sealed(Seal& seal, const EncodedMessage& encoded_message) {
+Tag sealed(Seal& seal, const EncodedMessage& encoded_message) {
   const std::span all(*encoded_message);
   return seal.next(all.first(sizeof(FrameHead)), all.subspan(sizeof(FrameHead)));
 }
@@ -71,13 +71,13 @@ std::string printable(std::string words) {
 
 FrameReader::FrameReader() : head_(sizeof(FrameHead)) {}
 
-// A body grows by at most what has arrived of it.
+// A stranger's body grows by at most what has arrived of it; a rank's is bounded and comes at once.
 std::span<std::byte> FrameReader::wanted() {
   if (part_ == Part::head) return head_;
-  if (part_ == Part::seal) return digest_;
+  if (part_ == Part::seal) return tag_;
   std::vector<std::byte>& body = message_.body;
   const std::size_t first = body.size();
-  piece_ = std::min(left_, std::max(kPiece, first));
+  piece_ = is_rank_ ? left_ : std::min(left_, std::max(kPiece, first));
   body.resize(first + piece_);
   return std::span(body).subspan(first);
 }
@@ -104,7 +104,7 @@ Message FrameReader::take() {
 }
 
 void FrameReader::check_seal() {
-  if (!are_same(digest_, seal_->next(head_, message_.body)))
+  if (!are_same(tag_, seal_->next(head_, message_.body)))
     throw BadFrame(speaker_ + " sent a frame whose seal is wrong");
 }
 

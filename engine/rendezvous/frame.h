@@ -40,7 +40,7 @@ struct Message {
 
 // The first bytes of a frame.
 struct FrameHead {
-  static constexpr std::uint32_t kMagic = 0x4c53'4e34;  // Identifies this layout.
+  static constexpr std::uint32_t kMagic = 0x4c53'4e35;  // Identifies this layout.
   std::uint32_t magic = kMagic;
   Message::Kind kind = Message::Kind::hello;
   std::int32_t from = 0;
@@ -55,7 +55,7 @@ using EncodedMessage = std::shared_ptr<const std::vector<std::byte>>;
 EncodedMessage encoded(const Message& message);
 
 // The seal of a message that goes out.
-Digest sealed(Seal& seal, const EncodedMessage& encoded_message);
+Tag sealed(Seal& seal, const EncodedMessage& encoded_message);
 
 std::vector<std::byte> as_bytes(const std::string& text);
 std::string as_text(const std::vector<std::byte>& bytes);
@@ -63,8 +63,8 @@ std::string as_text(const std::vector<std::byte>& bytes);
 // character.
 std::string printable(std::string words);
 
-// Makes messages of the bytes of a connection, and knows nothing of sockets. It asks for memory as
-// bytes arrive, not as a frame announces them.
+// Makes messages of the bytes of a connection, and knows nothing of sockets. For a stranger it asks
+// for memory as bytes arrive, not as a frame announces them.
 class FrameReader {
  public:
   FrameReader();
@@ -95,7 +95,7 @@ class FrameReader {
   std::optional<Seal> seal_;
   std::vector<std::byte> head_;
   Message message_;
-  Digest digest_ = {};
+  Tag tag_ = {};
   std::size_t left_ = 0, piece_ = 0;  // The bytes of the body that have not come, and those of
                                       // them that are being read.
 };

@@ -26,12 +26,12 @@ struct RunIdentity {
   std::string key = {};  // Is secret; "" if there is none.
 };
 
-// Seals the frames of one direction with a MAC that covers how many went before, so that none can
-// be changed, left out, repeated or taken from elsewhere.
+// Seals the frames of one direction with a MAC whose nonce is how many went before, so that none
+// can be changed, left out, repeated or taken from elsewhere.
 class Seal {
  public:
   explicit Seal(const Digest& key) : key_(key) {}
-  Digest next(std::span<const std::byte> head, std::span<const std::byte> body);
+  Tag next(std::span<const std::byte> head, std::span<const std::byte> body);
 
  private:
   Digest key_;

@@ -6,6 +6,7 @@
 #include <openssl/params.h>
 #include <openssl/rand.h>
 
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 
@@ -40,6 +41,27 @@ Digest hmac(std::span<const std::byte> key,
                              &written, digest.size()) == 1 &&
                written == digest.size());
   return digest;
+}
+
+Tag tag_of(const Digest& key, std::uint64_t number,
+           std::initializer_list<std::span<const std::byte>> parts) {
+  const std::unique_ptr<EVP_CIPHER_CTX, void (*)(EVP_CIPHER_CTX*)> context(EVP_CIPHER_CTX_new(),
+                                                                           EVP_CIPHER_CTX_free);
+  std::array<unsigned char, 12> nonce{};
+  std::memcpy(nonce.data(), &number, sizeof number);
+  require_done(context && EVP_EncryptInit_ex2(context.get(), EVP_chacha20_poly1305(), bytes(key),
+                                              nonce.data(), nullptr) == 1);
+  int written = 0;
+  for (const std::span<const std::byte> part : parts) {
+    require_done(EVP_EncryptUpdate(context.get(), nullptr, &written, bytes(part),
+                                   static_cast<int>(part.size())) == 1);
+  }
+  Tag tag;
+  unsigned char nothing = 0;
+  require_done(EVP_EncryptFinal_ex(context.get(), &nothing, &written) == 1 &&
+               EVP_CIPHER_CTX_ctrl(context.get(), EVP_CTRL_AEAD_GET_TAG,
+                                   static_cast<int>(tag.size()), tag.data()) == 1);
+  return tag;
 }
 
 bool are_same(std::span<const std::byte> a, std::span<const std::byte> b) {

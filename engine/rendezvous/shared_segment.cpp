@@ -90,11 +90,20 @@ bool is_random_end(std::string_view end) {
          end.find_first_not_of("0123456789abcdef", 1) == std::string_view::npos;
 }
 
+// A maker that was killed early has left a file without a header.
+bool may_be_left(int file, const std::string& path) {
+  struct stat status {};
+  if (::fstat(file, &status) != 0 || !fault_of(status).empty()) return false;
+  const std::uint32_t magic = header_of(file).magic;
+  return magic == kMagic || (magic == 0 && path.size() > 17 &&
+                             is_random_end(std::string_view(path).substr(path.size() - 17)));
+}
+
 // Nobody holds the lock of a segment whose maker was killed.
 void remove_those_left(const std::string& family) {
   for (const std::string& path : paths_that_begin_with(family)) {
     const File file(path);
-    if (file.number() >= 0 && is_segment(file.number()) &&
+    if (file.number() >= 0 && may_be_left(file.number(), path) &&
         ::flock(file.number(), LOCK_EX | LOCK_NB) == 0)
       ::unlink(path.c_str());
   }
@@ -161,14 +170,18 @@ SharedPlace place_of_job(const std::string& job) {
 SharedSegment::SharedSegment(const SharedPlace& place, int ranks, std::size_t bytes)
     : path_(place.path + (place.family.empty() ? "" : random_end())) {
   place.family.empty() ? remove_earlier(path_) : remove_those_left(place.family);
-  file_ = ::open(path_.c_str(), kFlags | O_CREAT | O_EXCL, 0600);
-  if (file_ < 0) fail(path_);
-  if (fill(file_, ranks, bytes)) return;
-  const int error = errno;
-  ::unlink(path_.c_str());
-  ::close(file_);
-  errno = error;
-  fail(path_);
+  struct stat status {};
+  do {  // Again if another run took it for one that was left, before it was locked.
+    if (file_ >= 0) ::close(file_);
+    file_ = ::open(path_.c_str(), kFlags | O_CREAT | O_EXCL, 0600);
+    if (file_ < 0) fail(path_);
+    if (fill(file_, ranks, bytes)) continue;
+    const int error = errno;
+    ::unlink(path_.c_str());
+    ::close(file_);
+    errno = error;
+    fail(path_);
+  } while (::fstat(file_, &status) == 0 && status.st_nlink == 0);
 }
 
 SharedSegment::SharedSegment(SharedSegment&& from) noexcept

@@ -196,7 +196,7 @@ class StoreServer final : public Peers {
     if (message.kind < Message::Kind::post)
       throw BadFrame("rank " + std::to_string(message.from) + " sent a frame out of turn");
     membership_.require_next(message);
-    pass_on(encoded(message), message.from);
+    if (membership_.size() > 2) pass_on(encoded(message), message.from);
     membership_.take_in(std::move(message));
   }
   void hear_hello(const GuestPointer& guest, Message message) {
@@ -231,10 +231,13 @@ class StoreServer final : public Peers {
     guest->connection->finish();  // The other side reads it and closes, or is closed.
   }
   void welcome(const GuestPointer& guest, int r) {
+    rank(r).guest = guest;
+    const auto has_joined = [](const Rank& one) { return one.guest != nullptr; };
+    // Before the last rank knows that it is welcome, so that none finds us still listening.
+    if (std::all_of(ranks_.begin() + 1, ranks_.end(), has_joined)) close_doors();
     guest->connection->send(encoded({.kind = Message::Kind::welcome}));
     for (const EncodedMessage& encoded_message : std::exchange(rank(r).kept, {}))
       guest->connection->send(encoded_message);
-    rank(r).guest = guest;
     guest->rank = r;
     guest->connection->reader().trust("rank " + std::to_string(r));
     guests_.remove(guest);
@@ -242,8 +245,6 @@ class StoreServer final : public Peers {
     const Message there{.kind = Message::Kind::here, .from = r};
     pass_on(encoded(there), r);
     membership_.take_in(there);
-    const auto has_joined = [](const Rank& one) { return one.guest != nullptr; };
-    if (std::all_of(ranks_.begin() + 1, ranks_.end(), has_joined)) close_doors();
   }
   std::string refusal(const Message& hello, const std::string& run) {
     const std::string who = "rank " + std::to_string(hello.from);

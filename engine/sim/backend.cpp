@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "engine/sim/capture.h"
 #include "engine/sim/memory.h"

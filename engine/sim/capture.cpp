@@ -1,6 +1,7 @@
 #include "engine/sim/capture.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/core/at.h"
 

@@ -59,10 +59,11 @@ void remove_unlocked(const std::function<bool(pid_t)>& is_dead) {
 
 }  // namespace
 
-RunFolder::RunFolder()
-    : path_((fs::temp_directory_path() /
-             (std::string(kPrefix) + std::to_string(::getpid()) + "-XXXXXX"))
-                .string()) {
+RunFolder::RunFolder() {
+  std::error_code error;
+  const fs::path temporary = fs::temp_directory_path(error);
+  if (error) throw WorldError("the temporary folder (TMPDIR) cannot be used: " + error.message());
+  path_ = (temporary / (std::string(kPrefix) + std::to_string(::getpid()) + "-XXXXXX")).string();
   remove_unlocked([](pid_t maker) { return ::kill(maker, 0) != 0 && errno == ESRCH; });
   if (!::mkdtemp(path_.data()))
     throw WorldError(path_ + ": cannot make this folder: " + std::strerror(errno));

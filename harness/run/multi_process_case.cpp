@@ -9,9 +9,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <utility>
 
+#include "harness/base/errors.h"
 #include "harness/base/subprocess.h"
 #include "harness/inject/device_fault.h"
 #include "harness/judge/runner.h"
@@ -87,18 +89,19 @@ CaseResult worst(std::vector<CaseResult> ranks) {
   return std::move(*std::min_element(ranks.begin(), ranks.end(), comes_first));
 }
 
-CaseResult run_case_in_processes(const Scenario& scenario, const RunOptions& options) {
-  const bool on_gpus = options.device == "cuda",
-             over_nccl = scenario.parallel.transport == Transport::nccl;
-  const bool full = scenario.cuda_graph.impl == GraphImpl::full_iteration;
-  if (on_gpus ? !over_nccl && full : over_nccl) {
-    CaseResult result = unjudged_case(scenario, options);
-    result.verdict = Verdict::broken;
-    result.judge = JudgeKind::device;
-    result.reason = lacking(scenario, options.device);
-    return result;
-  }
-  const RunFolder folder;
+namespace {
+
+CaseResult broken_case(const Scenario& scenario, const RunOptions& options, JudgeKind judge,
+                       const std::string& reason) {
+  CaseResult result = unjudged_case(scenario, options);
+  result.verdict = Verdict::broken;
+  result.judge = judge;
+  result.reason = reason;
+  return result;
+}
+
+CaseResult run_case_in_folder(const Scenario& scenario, const RunOptions& options,
+                              const RunFolder& folder) {
   const auto path = [&](int rank) { return folder.path() + "/" + std::to_string(rank); };
   const auto said = [&](int rank) { return path(rank) + ".said"; };
   const auto judge = [&](const LocalRanks& ranks) {
@@ -135,6 +138,23 @@ CaseResult run_case_in_processes(const Scenario& scenario, const RunOptions& opt
   CaseResult told = worst(std::move(results));
   if (!options.planted.engine.empty()) told.counters[Counter::planted_fault_met] = met;
   return told;
+}
+
+}  // namespace
+
+CaseResult run_case_in_processes(const Scenario& scenario, const RunOptions& options) {
+  const bool on_gpus = options.device == "cuda",
+             over_nccl = scenario.parallel.transport == Transport::nccl;
+  const bool full = scenario.cuda_graph.impl == GraphImpl::full_iteration;
+  if (on_gpus ? !over_nccl && full : over_nccl)
+    return broken_case(scenario, options, JudgeKind::device, lacking(scenario, options.device));
+  std::optional<RunFolder> folder;
+  try {
+    folder.emplace();
+  } catch (const WorldError& error) {
+    return broken_case(scenario, options, JudgeKind::disk, error.what());
+  }
+  return run_case_in_folder(scenario, options, *folder);
 }
 
 }  // namespace lockstep

@@ -18,6 +18,13 @@ void check(const Document& document, std::int64_t vocab) {
   }
 }
 
+// The slot rows of scenario-reference.md 1, from that text: the engine shares slot_rows().
+std::int64_t rows_of_slot(std::int64_t length, const Scenario::Data& data) {
+  if (length == 0) return 0;
+  const std::int64_t rows = length + data.gaps, over = rows % data.align;
+  return over == 0 ? rows : rows + data.align - over;
+}
+
 }  // namespace
 
 PackedBatch make_pack(const Scenario& scenario, const Microbatch& microbatch, Mutant mutant) {
@@ -52,26 +59,26 @@ PackedBatch make_pack(const Scenario& scenario, const Microbatch& microbatch, Mu
 
 Boundaries boundaries_of(const Scenario& scenario, const Microbatch& microbatch) {
   const Scenario::Data& data = scenario.data;
-  Boundaries all{{0}, {0}};
-  std::int64_t behind_last_document = 0;  // The entry behind the last slot that is not empty.
+  Boundaries boundaries{{0}, {0}};
+  std::int64_t tokens = 0, rows = 0;
   for (const Document& document : microbatch.documents) {
-    const std::int64_t tokens = std::ssize(document.tokens);
-    std::int64_t rows = tokens == 0 ? 0 : tokens + data.gaps;
-    while (rows % data.align != 0) ++rows;
-    all.cu_seqlens.push_back(all.cu_seqlens.back() + tokens);
-    all.cu_seqlens_padded.push_back(all.cu_seqlens_padded.back() + rows);
-    if (tokens > 0) behind_last_document = std::ssize(all.cu_seqlens) - 1;
+    const auto length = static_cast<std::int64_t>(document.tokens.size());
+    boundaries.cu_seqlens.push_back(tokens += length);
+    boundaries.cu_seqlens_padded.push_back(rows += rows_of_slot(length, data));
   }
-  const bool has_tail = all.cu_seqlens_padded.back() < data.pack_length;
-  if (data.tail == Tail::append_dummy_seq && has_tail) {
-    all.cu_seqlens.push_back(all.cu_seqlens.back());
-    all.cu_seqlens_padded.push_back(data.pack_length);
+  if (rows > data.pack_length)
+    throw std::invalid_argument("the documents of a microbatch do not fit its pack");
+  if (data.tail == Tail::append_dummy_seq && rows < data.pack_length) {
+    boundaries.cu_seqlens.push_back(tokens);
+    boundaries.cu_seqlens_padded.push_back(data.pack_length);
   }
-  if (data.tail == Tail::extend_last && behind_last_document > 0) {
-    std::fill(all.cu_seqlens_padded.begin() + behind_last_document, all.cu_seqlens_padded.end(),
-              data.pack_length);
+  // A slot that is not empty has rows, so the entries behind the last such slot are those that hold
+  // the sum of all rows.
+  if (data.tail == Tail::extend_last && rows > 0) {
+    std::replace(boundaries.cu_seqlens_padded.begin(), boundaries.cu_seqlens_padded.end(), rows,
+                 data.pack_length);
   }
-  return all;
+  return boundaries;
 }
 
 }  // namespace lockstep::oracle

@@ -24,14 +24,16 @@ struct PackedBatch {
   std::int64_t longest = 0;
 };
 
-// The boundaries of a pack up to its last slot in use (arithmetic.md 1): one entry for each
-// document and the dummy slot, if there is one, and one for the end.
-struct Boundaries {
-  std::vector<std::int64_t> cu_seqlens, cu_seqlens_padded;
-};
-Boundaries boundaries_of(const Scenario& scenario, const Microbatch& microbatch);
-
 // Throws std::invalid_argument if the documents do not fit the scenario.
 PackedBatch make_pack(const Scenario& scenario, const Microbatch& microbatch, Mutant mutant);
+
+// The boundaries of a pack (arithmetic.md 1) up to its last slot in use: documents, empty ones
+// included, and the dummy slot if there is one.
+struct Boundaries {
+  std::vector<std::int64_t> cu_seqlens, cu_seqlens_padded;  // Equal lengths, at least 1 entry.
+};
+
+// Throws std::invalid_argument if the documents do not fit the pack.
+Boundaries boundaries_of(const Scenario& scenario, const Microbatch& microbatch);
 
 }  // namespace lockstep::oracle

@@ -22,7 +22,7 @@ STUBS = {
     "dpkg-query": "echo installed\n",
     "nvidia-smi": 'echo "GPU 0: NVIDIA H200 (UUID: GPU-a)"; echo "GPU 1: NVIDIA H200 (UUID: GPU-b)"\n',
 }
-STUBBED_SCRIPTS = {"ci/fuzz_reader.sh": 'mkdir -p "$OUT"\n', "ci/gpu.sh": 'mkdir -p "$OUT" && echo held >"$OUT/summary.txt"\n'}
+STUBBED_SCRIPTS = {"ci/fuzz_target.sh": 'mkdir -p "$OUT"\n', "ci/gpu.sh": 'mkdir -p "$OUT" && echo held >"$OUT/summary.txt"\n'}
 
 
 def github_jobs(pipeline):

@@ -1,5 +1,5 @@
 // libFuzzer's entry: whatever bytes come, the reader neither crashes nor hangs, and what it accepts
-// it can write again. Built by the preset `fuzz`, run by ci/fuzz_reader.sh. Findings become files
+// it can write again. Built by the preset `fuzz`, run by ci/fuzz_target.sh. Findings become files
 // of tests/fuzz/corpus.
 #include <cstdint>
 #include <cstdio>

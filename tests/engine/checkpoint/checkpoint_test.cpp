@@ -1,6 +1,8 @@
 #include "engine/checkpoint/checkpoint.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -95,13 +97,17 @@ TEST_F(CheckpointTest, RemovesWhatADeadWriterOfItLeft) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
   ::waitpid(child, nullptr, 0);  // From here on nobody has this number.
-  const std::string dead = ".tmp." + std::to_string(child),
-                    living = ".tmp." + std::to_string(::getppid());
-  const std::vector<std::string> stay{path() + living, path() + ".tmp.notes", path() + ".tmp.",
-                                      path() + dead + "x", (folder_ / "other") + dead};
+  const std::string number = ".tmp." + std::to_string(child), dead = number + ".0123456789abcdef",
+                    living = number + ".00000000000000ff";
+  const std::vector<std::string> stay{path() + living,     path() + ".tmp.notes",
+                                      path() + ".tmp.",    path() + number,
+                                      path() + dead + "0", (folder_ / "other") + dead};
   for (const std::string& file : stay) std::ofstream(file) << "torn";
   std::ofstream(path() + dead) << "torn";
+  const int held = ::open((path() + living).c_str(), O_RDONLY);  // As its writer holds it.
+  ASSERT_EQ(::flock(held, LOCK_EX), 0);
   write_checkpoint(path(), sample(1));
+  ::close(held);
   EXPECT_FALSE(fs::exists(path() + dead));
   for (const std::string& file : stay) EXPECT_TRUE(fs::exists(file)) << file;
 }

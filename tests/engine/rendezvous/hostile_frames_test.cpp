@@ -58,7 +58,7 @@ std::vector<Message> read_from(FrameReader& reader, const Bytes& bytes) {
   try {
     for (;;) {
       const std::span<std::byte> wanted = reader.wanted();
-      RC_ASSERT(wanted.size() <= bytes.size() + (std::size_t{64} << 10));  // As bytes arrive.
+      RC_ASSERT(wanted.size() <= Store::kOutbox);
       if (wanted.size() > bytes.size() - first) return messages;
       std::memcpy(wanted.data(), bytes.data() + first, wanted.size());
       first += wanted.size();
@@ -83,7 +83,7 @@ RC_GTEST_PROP(FrameReader, TakesFramesUpToTheFirstThatWasChanged, ()) {
     const EncodedMessage message =
         encoded({.kind = Kind::post, .from = 1, .number = 1, .body = Bytes(size, std::byte{7})});
     bytes.insert(bytes.end(), message->begin(), message->end());
-    const Digest seal = sealed(out, message);
+    const Tag seal = sealed(out, message);
     if (with_seals) bytes.insert(bytes.end(), seal.begin(), seal.end());
     ends.push_back(bytes.size());
   }

@@ -36,6 +36,22 @@ inline sockaddr_in loopback(std::uint16_t port) {
   return address;
 }
 
+// A port that nobody listens at, below those that the system gives to who connects: another test
+// could get such a one.
+inline std::uint16_t free_port() {
+  static unsigned next = static_cast<unsigned>(::getpid()) * 7;
+  for (;;) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(20000 + next++ % 12000));
+    const int file = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool free =
+        ::bind(file, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    ::close(file);
+    if (free) return ntohs(address.sin_port);
+  }
+}
+
 class RawPeer {
  public:
   using Kind = Message::Kind;
@@ -111,7 +127,7 @@ class RawPeer {
     const EncodedMessage plain = encoded(message);
     Bytes bytes = *plain;
     if (seal_) {
-      const Digest seal = sealed(*seal_, plain);
+      const Tag seal = sealed(*seal_, plain);
       bytes.insert(bytes.end(), seal.begin(), seal.end());
     }
     return bytes;
@@ -120,7 +136,7 @@ class RawPeer {
   // Absent when the other side closes, or says nothing for `patience_ms`.
   std::optional<RawFrame> hear(int patience_ms = 10'000) const {
     RawFrame frame;
-    Bytes head(sizeof frame.head), seal(seal_ ? sizeof(Digest) : 0);
+    Bytes head(sizeof frame.head), seal(seal_ ? sizeof(Tag) : 0);
     if (!read(head, patience_ms)) return {};
     std::memcpy(&frame.head, head.data(), sizeof frame.head);
     frame.body.resize(frame.head.bytes);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -123,6 +124,21 @@ TEST(SharedMemoryOfAJob, IsFoundAmongThoseOfOthers) {
   EXPECT_EQ(join(place, 0), "");
   EXPECT_EQ(slurp(folder / "own-a"), "squatted");
   EXPECT_EQ(slurp(folder / "own-a.0123456789abcdef"), "squatted");
+}
+
+// Its maker was killed between making the file and writing its header.
+TEST(SharedMemoryOfAJob, IsRemovedAtTheNextStartEvenWithoutAHeader) {
+  const TemporaryFolder folder;
+  const std::string early = folder / "own-c.0123456789abcdef",
+                    held = folder / "own-c.00000000000000ff";
+  const int left = ::open(early.c_str(), O_RDWR | O_CREAT, 0600);
+  const int of_a_maker = ::open(held.c_str(), O_RDWR | O_CREAT, 0600);
+  ::close(left);
+  ASSERT_EQ(::flock(of_a_maker, LOCK_EX), 0);
+  const SharedSegment segment = SharedMemoryStore::create(place_in(folder, "a"), 2);
+  EXPECT_FALSE(std::filesystem::exists(early));
+  EXPECT_TRUE(std::filesystem::exists(held));
+  ::close(of_a_maker);
 }
 
 TEST(SharedMemoryOfAJob, HasAnotherNameEachTime) {

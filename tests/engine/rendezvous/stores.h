@@ -1,38 +1,18 @@
 // Where the processes of a test meet: in memory that they share, or at a port of this machine.
 #pragma once
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <ostream>
 
 #include "engine/rendezvous/shared_memory_store.h"
 #include "engine/rendezvous/tcp_store.h"
+#include "tests/engine/rendezvous/raw_peer.h"
 #include "tests/support/program.h"
 
 namespace lockstep::test {
-
-// A port that nobody listens at, below those that the system gives to who connects: another test
-// could get such a one.
-inline std::uint16_t free_port() {
-  static unsigned next = static_cast<unsigned>(::getpid()) * 7;
-  for (;;) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<std::uint16_t>(20000 + next++ % 12000));
-    const int file = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const bool free =
-        ::bind(file, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
-    ::close(file);
-    if (free) return ntohs(address.sin_port);
-  }
-}
 
 enum class Over { memory, network };
 inline std::ostream& operator<<(std::ostream& out, Over over) {

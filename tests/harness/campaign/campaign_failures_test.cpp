@@ -327,17 +327,19 @@ TEST_F(Campaign, KilledWhereverItWritesItKeepsWholeFilesOnly) {
 TEST_F(Campaign, ANewOneRemovesWhatDeadOnesLeftHalfWritten) {
   const std::string corpus = folder_ / "corpus";
   std::filesystem::create_directories(corpus + "/refused");
-  const std::string dead = ".yaml.tmp." + std::to_string(a_dead_process());
+  const std::string dead = ".yaml.tmp." + std::to_string(a_dead_process()) + ".0123456789abcdef";
   const std::string torn = folder_.file("corpus/a" + dead, "schema: 1\nna");
   const std::string torn_too = folder_.file("corpus/refused/b" + dead, "schem");
-  const std::string of_a_living_one =
-      folder_.file("corpus/c.yaml.tmp." + std::to_string(::getpid()), "s");
+  const std::string of_a_living_one = folder_.file("corpus/c" + dead, "s");
   const std::string of_others = folder_.file("corpus/notes.tmp.1", "mine");
+  const int held = ::open(of_a_living_one.c_str(), O_RDONLY);
+  ASSERT_EQ(::flock(held, LOCK_EX), 0);
   EXPECT_EQ(near("--seed 1 --count 1 --corpus " + corpus).status, 0);
   EXPECT_FALSE(std::filesystem::exists(torn));
   EXPECT_FALSE(std::filesystem::exists(torn_too));
   EXPECT_TRUE(std::filesystem::exists(of_a_living_one));
   EXPECT_TRUE(std::filesystem::exists(of_others));
+  ::close(held);
 }
 
 TEST_F(Campaign, ASecondOneOnTheSameCorpusIsRefusedAndTheFirstGoesOn) {
