@@ -80,13 +80,16 @@ bool AliasInjector::changes(const IssuedCall& call) {
 
 std::vector<IssuedCall> AliasInjector::instead_of(const IssuedCall& call, bool) {
   if (alias_.op == Op::advance_record) return advanced(call);
-  const bool is_concerned =
-      (call.as<WaitCall>() && alias_.op == Op::drop_wait) ||
-      (call.as<RecordCall>() && alias_.op == Op::move_record) ||
-      (call.as<SubmitCall>() && (alias_.op == Op::drop_op || alias_.op == Op::repeat_op));
+  const bool repeats = (call.as<WaitCall>() && alias_.op == Op::repeat_wait) ||
+                       (call.as<RecordCall>() && alias_.op == Op::repeat_record) ||
+                       (call.as<CopyCall>() && alias_.op == Op::repeat_copy) ||
+                       (call.as<SubmitCall>() && alias_.op == Op::repeat_op);
+  const bool is_concerned = repeats || (call.as<WaitCall>() && alias_.op == Op::drop_wait) ||
+                            (call.as<RecordCall>() && alias_.op == Op::move_record) ||
+                            (call.as<SubmitCall>() && alias_.op == Op::drop_op);
   if (!is_concerned || !changes(call)) return {call};
   ++triggered_;
-  if (alias_.op == Op::repeat_op) return {call, call};
+  if (repeats) return {call, call};
   if (alias_.op != Op::move_record) return {};
   IssuedCall moved = call;
   moved.stream = target_stream(call.stream);

@@ -36,6 +36,19 @@ constexpr std::array kAliases{
                {.stream = "loader", .event = "state consumed"}},
     FaultAlias{"staging-rewritten-before-its-copy", Op::drop_sync, {.event = "loaded"}},
     FaultAlias{"state-staging-rewritten-before-its-copy", Op::drop_sync, {.event = "state loaded"}},
+    // Costs alone: the second call gives what the first gave.
+    FaultAlias{"attention-computed-twice", Op::repeat_op, {.op = "attention_forward"}},
+    FaultAlias{"cross-entropy-computed-twice", Op::repeat_op, {.op = "cross_entropy_forward"}},
+    FaultAlias{"gradient-norm-computed-twice", Op::repeat_op, {.op = "gradient_norm"}},
+    FaultAlias{
+        "loaded-event-awaited-twice", Op::repeat_wait, {.stream = "compute", .event = "loaded"}},
+    FaultAlias{
+        "loaded-event-recorded-twice", Op::repeat_record, {.stream = "loader", .event = "loaded"}},
+    FaultAlias{"norm-computed-twice", Op::repeat_op, {.op = "rms_norm_forward"}},
+    FaultAlias{"offload-copies-twice", Op::repeat_copy, {.stream = "d2h"}},
+    FaultAlias{"pack-loaded-twice", Op::repeat_copy, {.stream = "loader"}},
+    FaultAlias{"pack-metadata-built-twice", Op::repeat_op, {.op = "pack_metadata"}},
+    FaultAlias{"scan-computed-twice", Op::repeat_op, {.op = "scan_forward"}},
     // Between ranks that are threads.
     FaultAlias{"exchange-ignores-what-a-peer-reads", Op::drop_wait, {.event = "peer has read"}},
     FaultAlias{"exchange-ignores-what-a-peer-writes", Op::drop_wait, {.event = "peer has written"}},

@@ -14,6 +14,9 @@ enum class AliasOperator : std::uint8_t {
   drop_sync,  // The host does not wait for a stream or an event.
   drop_op,
   repeat_op,
+  repeat_copy,
+  repeat_record,
+  repeat_wait,
   drop_launch,
   repeat_launch,
   move_record,     // The event is recorded on the stream `to` of the same rank.

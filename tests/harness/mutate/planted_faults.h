@@ -47,6 +47,8 @@ inline std::string not_in_random_scenarios(const std::string& name) {
   if (name.starts_with("a-rank-captures-") || name == "captured-calls-in-no-order") {
     return "random scenarios have no processes";
   }
+  if (name.ends_with("-twice") && name != "reduce-runs-twice" && name != "replay-runs-twice")
+    return "random scenarios have no row of costs";
   if (name.starts_with("attention-tables-") || name == "attention-workspace-over-gradients")
     return "random scenarios do not ask for cuDNN's attention";
   if (name == "moe-capacity-in-another-order")
