@@ -67,8 +67,9 @@ void CampaignBook::open_corpus() {
 
 void CampaignBook::remember() {
   if (!log_) return;
+  std::size_t number = 1;  // The header is the first line.
   for (const json::value& line : log_->done()) {
-    const CaseRecord record = record_from_json(line);
+    const CaseRecord record = record_of(line, ++number);
     if (record.index >= 0) {
       done_.insert(record.index);
     } else {
@@ -76,6 +77,14 @@ void CampaignBook::remember() {
     }
     report_.add(record);
     ++report_.resumed;
+  }
+}
+
+CaseRecord CampaignBook::record_of(const json::value& line, std::size_t number) const {
+  try {
+    return record_from_json(line);
+  } catch (const std::exception&) {  // A key is missing, or has a value of another type.
+    log_->refuse(number);
   }
 }
 

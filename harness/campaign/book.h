@@ -36,6 +36,8 @@ class CampaignBook {
  private:
   void open_corpus();
   void remember();
+  // `number` of the log's line, counted from 1.
+  CaseRecord record_of(const boost::json::value& line, std::size_t number) const;
   void keep(CaseRecord& record, const CampaignCase& one);
   std::string explained(const CaseRecord& record, const CampaignCase& one) const;
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -30,6 +31,17 @@ std::string read_all(int descriptor, const std::string& path) {
   }
   if (got < 0) throw WorldError(path + ": cannot read: " + std::strerror(errno));
   return text;
+}
+
+bool is_header(const json::object& line) {
+  const json::value* const campaign = line.if_contains("campaign");
+  if (campaign == nullptr || !campaign->is_object()) return false;
+  const json::value* const seed = campaign->as_object().if_contains("seed");
+  const json::value* const files = campaign->as_object().if_contains("corpus_files");
+  if (seed == nullptr || !seed->is_string()) return false;
+  const auto is_text = [](const json::value& one) { return one.is_string(); };
+  return files == nullptr || (files->is_array() && std::all_of(files->as_array().begin(),
+                                                               files->as_array().end(), is_text));
 }
 
 }  // namespace
@@ -58,10 +70,8 @@ void CampaignLog::read(bool resume) {
   for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
     boost::system::error_code error;
     json::value line = json::parse(text.substr(begin, end - begin), error);
-    if (error || !line.is_object() || (lines_ == 0 && !line.as_object().contains("campaign"))) {
-      throw RequestError(path_ + ":" + std::to_string(lines_ + 1) +
-                         ": is no line of a campaign's log");
-    }
+    if (error || !line.is_object() || (lines_ == 0 && !is_header(line.as_object())))
+      refuse(lines_ + 1);
     if (lines_++ == 0) {
       header_ = std::move(line);
     } else {
@@ -75,6 +85,10 @@ void CampaignLog::read(bool resume) {
   if (begin < text.size() && ::ftruncate(file_.descriptor(), static_cast<off_t>(begin)) != 0) {
     throw WorldError(path_ + ": cannot cut off the torn last line: " + std::strerror(errno));
   }
+}
+
+void CampaignLog::refuse(std::size_t line) const {
+  throw RequestError(path_ + ":" + std::to_string(line) + ": is no line of a campaign's log");
 }
 
 void CampaignLog::begin(const json::object& header) {

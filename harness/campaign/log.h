@@ -38,6 +38,8 @@ class CampaignLog {
   void begin(const boost::json::object& header);
   // Lines of cases that were done before.
   const std::vector<boost::json::value>& done() const { return done_; }
+  // Refuses a line, counted from 1, that is none of a campaign's: throws RequestError.
+  [[noreturn]] void refuse(std::size_t line) const;
   // Throws WorldError if the line cannot be written whole; then it is not in the log.
   void append(const boost::json::object& line, bool urgent);
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
+#include <sstream>
 
 #include "tests/harness/campaign/campaign_run.h"
 
@@ -11,6 +12,7 @@ namespace {
 
 namespace json = boost::json;
 using testing::HasSubstr;
+using testing::Not;
 
 TEST_F(Campaign, EqualSeedsGiveEqualCasesAndVerdictsOnAnyNumberOfWorkers) {
   const std::string one = folder_ / "one", two = folder_ / "two";
@@ -38,6 +40,36 @@ TEST_F(Campaign, ALogIsContinuedOnlyByTheSameCampaign) {
   EXPECT_EQ(stranger.status, 2);
   EXPECT_THAT(stranger.err, HasSubstr("no line of a campaign's log"));
   EXPECT_EQ(near("--resume").status, 2);
+}
+
+// Each value of a header and of a case in turn is one of no type that it may have.
+TEST_F(Campaign, ALineOfALogWithAValueOfAnotherTypeIsNamed) {
+  const std::string log = folder_ / "log";
+  ASSERT_EQ(near("--seed 3 --count 2 --log " + log).status, 0);
+  std::istringstream lines(slurp(log));
+  std::string header, first, second;
+  std::getline(lines, header);
+  std::getline(lines, first);
+  std::getline(lines, second);
+  const auto refused = [&](const std::string& text, const std::string& line) {
+    SCOPED_TRACE(text);
+    const Ran ran = near("--seed 3 --count 2 --resume --log " + folder_.file("changed", text));
+    EXPECT_EQ(ran.status, 2);
+    EXPECT_THAT(ran.err, HasSubstr("changed:" + line + ": is no line of a campaign's log"));
+    EXPECT_THAT(ran.err, Not(HasSubstr("boost")));
+    EXPECT_EQ(slurp(folder_ / "changed"), text);
+  };
+  refused("{\"campaign\": 7}\n", "1");
+  refused("{\"campaign\": {\"seed\": 3}}\n", "1");
+  refused("{\"campaign\": {\"seed\": \"3\", \"corpus_files\": [7]}}\n", "1");
+  for (const char* key : {"case", "case_seed", "verdict", "judge", "counters", "seconds"}) {
+    json::object changed = json::parse(second).as_object();
+    ASSERT_TRUE(changed.contains(key)) << key;
+    changed[key] = json::array{true};
+    refused(header + "\n" + first + "\n" + json::serialize(changed) + "\n", "3");
+    changed.erase(key);
+    refused(header + "\n" + first + "\n" + json::serialize(changed) + "\n", "3");
+  }
 }
 
 TEST_F(Campaign, ShardsCoverEveryCaseExactlyOnce) {
