@@ -98,8 +98,15 @@ Candidates smaller_sizes(const Scenario& s, const char* section) {
   for (const Size& size : sizes()) {
     if (size.key.rfind(section, 0) != 0) continue;
     Scenario here = s;
-    for (const std::int64_t value : smaller(size.at(here), size.least))
+    const std::int64_t before = size.at(here);
+    for (const std::int64_t value : smaller(before, size.least)) {
       candidates.push_back(with_size(s, size, value));
+      if (size.key != "model.vocab" || s.fsdp.bucket_bytes == 0) continue;
+      // As many buckets as before.
+      candidates.push_back(candidates.back());
+      std::int64_t& bytes = candidates.back().fsdp.bucket_bytes;
+      bytes = std::max<std::int64_t>(1, bytes / before * value);
+    }
   }
   return candidates;
 }

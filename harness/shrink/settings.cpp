@@ -91,9 +91,19 @@ Candidates fewer_buckets(const Scenario& s) {
   return candidates;
 }
 
+// The experts' buffer as it is by default, where other settings of experts must stay.
+Candidates plain_capacity(const Scenario& s) {
+  const Scenario::Model::Moe plain;
+  Candidates candidates(2, s);
+  candidates[0].model.moe.capacity_factor = plain.capacity_factor;
+  candidates[0].model.moe.pad_to_capacity = plain.pad_to_capacity;
+  candidates[1].model.moe.capacity_factor = plain.capacity_factor;
+  return candidates;
+}
+
 // Items out of lists, and numbers of features that must stay.
 Candidates less_of_a_feature(const Scenario& s) {
-  Candidates candidates;
+  Candidates candidates = plain_capacity(s);
   const auto propose = [&](auto edit) {
     candidates.push_back(s);
     edit(candidates.back());
@@ -119,6 +129,9 @@ Candidates less_of_a_feature(const Scenario& s) {
     propose([&](Scenario& one) {
       one.data.mask.microbatches = without(one.data.mask.microbatches, range);
     });
+  }
+  for (const auto& range : removals(s.model.recompute.size())) {
+    propose([&](Scenario& one) { one.model.recompute = without(one.model.recompute, range); });
   }
   for (const auto& range : removals(s.offload.modules.size())) {
     propose([&](Scenario& one) { one.offload.modules = without(one.offload.modules, range); });

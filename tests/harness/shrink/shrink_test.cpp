@@ -289,6 +289,54 @@ TEST(Shrink, KeepsTheFeaturesThatTheBugNeeds) {
   EXPECT_EQ(shrunk_cases, 5);
 }
 
+TEST(Shrink, LeavesTheOneRecomputationThatTheBugNeeds) {
+  Scenario large;
+  large.name = "large";
+  large.model.pattern = "*-";
+  large.model.recompute = {Recompute::layernorm, Recompute::mlp_act};
+  const Shrunk shrunk =
+      shrink(large, with_bug([](const Scenario& s) {
+               return std::find(s.model.recompute.begin(), s.model.recompute.end(),
+                                Recompute::mlp_act) != s.model.recompute.end();
+             }));
+  EXPECT_THAT(shrunk.scenario.model.recompute, ElementsAre(Recompute::mlp_act));
+}
+
+// A bias of the experts must stay, so the section of experts cannot go back as a whole.
+TEST(Shrink, TakesTheCapacityBackBesideOtherSettingsOfExperts) {
+  Scenario large;
+  large.name = "large";
+  large.model.pattern = "*E";
+  large.model.moe.router = Router::sigmoid;
+  large.model.moe.expert_bias = true;
+  large.model.moe.capacity_factor = Ratio{3'500'000};
+  const Shrunk shrunk =
+      shrink(large, with_bug([](const Scenario& s) {
+               return s.model.moe.expert_bias && s.model.pattern.find('E') != std::string::npos;
+             }));
+  EXPECT_EQ(shrunk.scenario.model.moe.capacity_factor, Ratio{2'000'000});
+  EXPECT_EQ(shrunk.scenario.model.moe.hidden, 1);
+}
+
+// A bug that needs two buckets of the embedding at least keeps them while the vocabulary shrinks.
+TEST(Shrink, LowersTheVocabularyWithItsBuckets) {
+  Scenario large;
+  large.name = "large";
+  large.model.vocab = 64;
+  large.fsdp.strategy = Sharding::optim;
+  large.fsdp.bucket_bytes = 4096;
+  const auto buckets = [](const Scenario& s) {
+    const std::int64_t bytes = s.model.vocab * s.model.hidden * 4;
+    return s.fsdp.bucket_bytes == 0 ? 1 : bytes / s.fsdp.bucket_bytes;
+  };
+  const Shrunk shrunk =
+      shrink(large, with_bug([&](const Scenario& s) {
+               return s.fsdp.strategy == Sharding::optim && s.model.hidden == 32 && buckets(s) == 2;
+             }));
+  EXPECT_EQ(shrunk.scenario.model.vocab, 2);
+  EXPECT_EQ(buckets(shrunk.scenario), 2);
+}
+
 // The target of the microbatch that falls back may lie in any of its documents.
 TEST(Shrink, LowersCapacityAroundTheDocumentThatMatters) {
   const auto bug = [](const Scenario& s) {
