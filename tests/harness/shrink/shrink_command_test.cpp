@@ -1,0 +1,111 @@
+// The command `shrink`: what it writes, refuses and leaves behind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "harness/shrink/shrink.h"
+#include "scenarios/io/reader.h"
+#include "tests/harness/shrink/shrink_case.h"
+#include "tests/support/program.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+class ShrinkCommand : public testing::Test {
+ protected:
+  TemporaryFolder folder_;
+  const std::string file_ = folder_.file("case.yaml", "schema: 1\nname: case\nnumerics: [fp32]\n");
+  const std::string planted_ = " --device sim --plant rms-norm-forgets-eps ";
+};
+
+TEST_F(ShrinkCommand, WritesAFileThatFailsAlikeAndPromotesIt) {
+  std::filesystem::create_directories(folder_ / "scenarios/library");
+  std::filesystem::create_directories(folder_ / "scenarios/regressions");
+  ::setenv("LOCKSTEP_LIBRARY", (folder_ / "scenarios/library").c_str(), 1);
+  const std::string out = folder_ / "small.yaml";
+  const Ran first = run_lockstep("shrink " + file_ + planted_ + "--promote -o " + out);
+  const Ran second = run_lockstep("shrink " + file_ + planted_ + "--promote");
+  ::unsetenv("LOCKSTEP_LIBRARY");
+  ASSERT_EQ(first.status, 0) << first.out << first.err;
+  ASSERT_EQ(second.status, 0) << second.out << second.err;
+  EXPECT_THAT(first.out, HasSubstr("ctest"));
+  const std::string promoted = folder_ / "scenarios/regressions/activation-norm-out.yaml";
+  EXPECT_EQ(slurp(promoted), slurp(out));
+  EXPECT_TRUE(
+      std::filesystem::exists(folder_ / "scenarios/regressions/activation-norm-out-2.yaml"));
+  EXPECT_THAT(slurp(out), HasSubstr("# replay: lockstep replay ls"));
+  EXPECT_EQ(run_lockstep("verify --quiet --device sim " + promoted).status, 0);
+  const Ran again = run_lockstep("replay" + planted_ + out);
+  EXPECT_EQ(again.status, 1);
+  EXPECT_THAT(first.out,
+              HasSubstr(again.out));  // The same block: tensor, element, bits and replay line.
+}
+
+TEST_F(ShrinkCommand, RefusesWhatDoesNotFail) {
+  const Ran ran = run_lockstep("shrink --device sim " + file_ + " -o " + (folder_ / "small.yaml"));
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_THAT(ran.err, HasSubstr("nothing to shrink"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "small.yaml"));
+  EXPECT_EQ(run_lockstep("shrink --device sim " + file_).status, 2);
+}
+
+// The failure says it once; each of the runs that die of it would too.
+TEST_F(ShrinkCommand, IsQuietAboutRunsThatDie) {
+  const std::string text =
+      "schema: 1\nname: dies\nnumerics: [fp32]\ndata: {documents: [[[3, 2]]]}\n"
+      "cuda_graph: {max_packed_seqs: [1, 2], warmup_steps: 0}\n";
+  const Ran ran = run_lockstep("shrink --quiet --device sim --plant capacity-off-by-one " +
+                               folder_.file("dies.yaml", text) + " -o " + (folder_ / "small.yaml"));
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+  EXPECT_THAT(
+      ran.out,
+      HasSubstr("violated by contract: the worker was killed by SIGABRT: broken contract in "));
+  EXPECT_EQ(ran.err, "");
+}
+
+TEST_F(ShrinkCommand, LeavesNothingBehindWhereItCannotWrite) {
+  const Ran ran = run_lockstep("shrink " + file_ + planted_ + "--runs 20 -o " +
+                               (folder_ / "absent/small.yaml"));
+  EXPECT_EQ(ran.status, 3) << ran.out << ran.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "absent"));
+}
+
+// Neither the working folder nor that of the result is where the bytes lie.
+TEST_F(ShrinkCommand, FindsTheBytesOfAText) {
+  std::filesystem::create_directories(folder_ / "from/texts");
+  std::filesystem::create_directories(folder_ / "to");
+  folder_.file("from/texts/a.txt", "To be, or not to be, that is the question.");
+  const std::string file =
+      folder_.file("from/case.yaml",
+                   "schema: 1\nname: case\nnumerics: [fp32]\ndata: {kind: text, path: texts}\n");
+  const std::string kept = folder_ / "to/kept.yaml", small = folder_ / "to/small.yaml",
+                    json = folder_ / "r.json";
+  EXPECT_EQ(run_lockstep("shrink " + file + planted_ + "--runs 1 -o " + kept).status,
+            5);  // The text as it is.
+  const ReadResult read = read_scenario_file(kept);
+  ASSERT_TRUE(read.ok()) << text_of(read.errors);
+  EXPECT_EQ(read.scenario.data.path, "../from/texts");
+  EXPECT_EQ(run_lockstep("verify --quiet" + planted_ + "--json " + json + " " + kept).status, 1);
+  const std::string token =
+      boost::json::parse(slurp(json)).at("results").at(0).at("token").as_string().c_str();
+  const Ran ran = run_lockstep("shrink " + token + planted_ + "--data-from " + (folder_ / "to") +
+                               " -o " + small);
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+  EXPECT_EQ(run_lockstep("verify --quiet" + planted_ + small).status, 1);
+}
+
+TEST_F(ShrinkCommand, SaysThatTheBudgetEndedFirst) {
+  const Ran ran =
+      run_lockstep("shrink " + file_ + planted_ + "--runs 20 -o " + (folder_ / "small.yaml"));
+  EXPECT_EQ(ran.status, 5) << ran.out << ran.err;
+  EXPECT_TRUE(read_scenario_file(folder_ / "small.yaml").ok());
+}
+
+}  // namespace
+}  // namespace lockstep
