@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -210,6 +211,9 @@ void read_result(const boost::json::object& from, Fault& fault, EvaluationOutcom
 boost::json::object add_mutation_json(const std::string& file, std::vector<Fault>& faults,
                                       std::vector<EvaluationOutcome>& outcomes, double& seconds,
                                       bool& interrupted) {
+  std::error_code error;
+  if (std::filesystem::exists(file, error) && !std::filesystem::is_regular_file(file, error))
+    throw RequestError(file + " is no regular file");  // Reading a pipe may wait for ever.
   std::ifstream stream(file, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(stream)),
                          std::istreambuf_iterator<char>());

@@ -27,7 +27,8 @@ std::span<const Rule> reading_rules() {
       {"Y04", "the same key twice in one mapping", "one of the two would be ignored",
        checked_while_reading, "(any)", "{schema: 1, name: x, name: y}"},
       {"Y05",
-       "a wrong type. `int`: decimal digits, optional `-` (not `1.0`, `0x10`, `1_000`, `\"3\"`). "
+       "a wrong type. `int`: decimal digits, optional `-` (not `1.0`, `010`, `0x10`, `1_000`, "
+       "`\"3\"`). "
        "`number`: decimal, "
        "optional exponent, an int will do; no `.inf`, `.nan`. `ratio`: 0 or more, no exponent, at "
        "most 6 digits after "

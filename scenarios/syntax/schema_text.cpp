@@ -18,6 +18,12 @@ std::string_view take_digits(std::string_view& text) {
   return digits;
 }
 
+// The digits at the front of `text`; "" for 010, which YAML 1.1 reads as 8 and YAML 1.2 as 10.
+std::string_view take_whole(std::string_view& text) {
+  const std::string_view digits = take_digits(text);
+  return digits.size() > 1 && digits.front() == '0' ? std::string_view() : digits;
+}
+
 bool take(std::string_view& text, std::string_view any_of) {
   if (text.empty() || any_of.find(text.front()) == std::string_view::npos) return false;
   text.remove_prefix(1);
@@ -54,7 +60,7 @@ bool is_obeyed(std::uint32_t code) {
 
 std::optional<std::int64_t> parse_int(std::string_view text) {
   const bool negative = take(text, "-");
-  const std::string_view digits = take_digits(text);
+  const std::string_view digits = take_whole(text);
   if (digits.empty() || !text.empty()) return std::nullopt;
   return negative ? -saturated(digits) : saturated(digits);
 }
@@ -62,7 +68,7 @@ std::optional<std::int64_t> parse_int(std::string_view text) {
 std::optional<double> parse_number(std::string_view text) {
   const std::string_view whole = text;
   take(text, "-");
-  if (take_digits(text).empty()) return std::nullopt;
+  if (take_whole(text).empty()) return std::nullopt;
   if (take(text, ".") && take_digits(text).empty()) return std::nullopt;
   if (take(text, "eE")) {
     take(text, "+-");
@@ -76,7 +82,7 @@ std::optional<double> parse_number(std::string_view text) {
 }
 
 std::optional<Ratio> parse_ratio(std::string_view text) {
-  const std::string_view whole = take_digits(text);
+  const std::string_view whole = take_whole(text);
   if (whole.empty()) return std::nullopt;
   std::string_view fraction;
   if (take(text, ".")) {

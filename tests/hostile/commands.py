@@ -105,7 +105,10 @@ command(2, "\\x1b", "verify '--\x1b[31m' a.yaml", name="escape-in-an-option", fi
 command(2, "", "describe a.yaml", name="control-in-a-description", no_escape=True,
         files={"a.yaml": BASE + 'description: "a\\u009b31m"\n'}, any_status=True)
 
+command(2, "is no regular file", "mutate fifo", name="report-of-a-pipe", files={"fifo": None}, seconds=5)
+
 # 13 and 14.
+command(2, "nearest legal: 10", "describe a.yaml", name="octal-number", files={"a.yaml": BASE + "training: {steps: 010}\n"})
 command(2, "--deadline", "verify --device sim --deadline 1e12 a.yaml", name="deadline-without-an-end", files={"a.yaml": RANKS})
 command(1, "", "verify --device sim --mutate-checker poison-is-a-value a.yaml", name="blinded-checker", files={"a.yaml": BASE})
 command(3, "TMPDIR", "verify --device sim a.yaml", name="no-temporary-folder", files={"a.yaml": RANKS.replace("auto", "shm")},

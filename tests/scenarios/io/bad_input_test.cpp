@@ -252,9 +252,9 @@ TEST(Y04, RefusesAKeyThatIsGivenTwice) {
 }
 
 TEST(Y05, RefusesWhatIsNoInt) {
-  for (const char* value :
-       {"1.0", "0x10", "1_000", "\"3\"", "'3'", "+3", "3e0", "three", "true", "[3]", "{a: 3}", "~",
-        "null", "", "0o7", "- 3", "1,000", "3 4", "|\n    3"}) {
+  for (const char* value : {"1.0", "010", "-03",   "00",    "0x10", "1_000",   "\"3\"", "'3'",
+                            "+3",  "3e0", "three", "true",  "[3]",  "{a: 3}",  "~",     "null",
+                            "",    "0o7", "- 3",   "1,000", "3 4",  "|\n    3"}) {
     EXPECT_EQ(
         reading_rules(with_head("training:\n  steps: " + std::string(value) + "\n")).substr(0, 3),
         std::string(value) == "- 3" ? "Y01" : "Y05")
@@ -274,6 +274,7 @@ TEST(Y05, ProposesTheIntThatWasMeant) {
   EXPECT_THAT(reading_error(with_head("training: {steps: 7.0}\n")), HasSubstr("nearest legal: 7"));
   EXPECT_THAT(reading_error(with_head("training: {steps: 0x10}\n")),
               HasSubstr("nearest legal: 16"));
+  EXPECT_THAT(reading_error(with_head("training: {steps: 010}\n")), HasSubstr("nearest legal: 10"));
   EXPECT_THAT(reading_error(with_head("training: {steps: 1_000}\n")),
               HasSubstr("nearest legal: 1000"));
   EXPECT_THAT(reading_error(with_head("training: {steps: \"5\"}\n")),
@@ -282,8 +283,8 @@ TEST(Y05, ProposesTheIntThatWasMeant) {
 }
 
 TEST(Y05, RefusesWhatIsNoNumber) {
-  for (const char* value : {".inf", "-.inf", ".nan", "inf", "nan", "1.", ".5", "1e", "0x1p3",
-                            "\"1\"", "1_0", "", "[1]"}) {
+  for (const char* value : {".inf", "-.inf", ".nan", "inf", "nan", "01", "010.5", "1.", ".5", "1e",
+                            "0x1p3", "\"1\"", "1_0", "", "[1]"}) {
     EXPECT_EQ(reading_rules(with_head("training: {optimizer: {lr: " + std::string(value) + "}}\n")),
               "Y05")
         << value;
@@ -296,7 +297,8 @@ TEST(Y05, RefusesWhatIsNoNumber) {
 }
 
 TEST(Y05, RefusesWhatIsNoRatio) {
-  for (const char* value : {"-0.1", "1e-3", "0.1234567", ".5", "1.", "\"0.5\"", "half", ""}) {
+  for (const char* value :
+       {"-0.1", "00.1", "1e-3", "0.1234567", ".5", "1.", "\"0.5\"", "half", ""}) {
     EXPECT_EQ(reading_rules(with_head("model: {dropout: " + std::string(value) + "}\n")), "Y05")
         << value;
   }
