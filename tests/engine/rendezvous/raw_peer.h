@@ -61,10 +61,10 @@ class RawPeer {
     if (file_ >= 0) ::close(file_);
   }
 
-  // Waits up to 10 s until somebody listens at the port.
-  static RawPeer connected(std::uint16_t port) {
+  // Waits `tries` times 10 ms until somebody listens at the port.
+  static RawPeer connected(std::uint16_t port, int tries = 1000) {
     const sockaddr_in address = loopback(port);
-    for (int i = 0; i < 1000; ++i) {
+    for (int i = 0; i < tries; ++i) {
       const int file = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
       if (::connect(file, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
         return RawPeer(file);
