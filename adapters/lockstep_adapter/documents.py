@@ -124,22 +124,22 @@ class Feed:
         return self.edited(learning_rate=[0.0] * self.steps)
 
     def voice(self, speaks):
-        """Only documents for which speaks(global microbatch, place) keep their targets."""
+        """Only documents for which speaks(step, global microbatch, place) keep their targets."""
         result = self.edited()
-        for packs in result.packs.values():
+        for (_, step), packs in result.packs.items():
             for g, pack in enumerate(packs):
                 for place, document in enumerate(pack):
-                    if not speaks(g, place):
+                    if not speaks(step, g, place):
                         document.targets = [-1] * len(document.targets)
         return result
 
     def replaced(self, keeps):
-        """Documents but those for which keeps(global microbatch, place) get other tokens, every one of them another."""
+        """Documents but those for which keeps(step, global microbatch, place) get other tokens, every one of them another."""
         result = self.edited()
-        for packs in result.packs.values():
+        for (_, step), packs in result.packs.items():
             for g, pack in enumerate(packs):
                 for place, document in enumerate(pack):
-                    if not keeps(g, place):
+                    if not keeps(step, g, place):
                         tokens = [(token + 1 + i % (self.vocab - 1)) % self.vocab for i, token in enumerate(document.tokens)]
                         document.targets = [t if t < 0 else tokens[i + 1] for i, t in enumerate(document.targets)]
                         document.tokens = tokens

@@ -179,17 +179,20 @@ class Judge:
         if found:
             raise Violated(relation, f"{len(found)} tensors differ, first {found[0]}")
 
-    def step_looked_at(self):
+    def warm_up(self):
         return self.scenario["cuda_graph"]["warmup_steps"] if self.scenario["cuda_graph"]["impl"] != "none" else 0
 
-    def longest_document(self):
-        """(step, global microbatch, place) of the longest document of the first pack with two documents that have tokens."""
-        for step in range(self.step_looked_at(), self.feed.steps):
-            for g, pack in enumerate(self.feed.packs["training", step]):
-                lengths = [len(document.tokens) for document in pack]
-                if sum(length > 0 for length in lengths) > 1:
-                    return step, g, lengths.index(max(lengths))
-        raise NotApplicable("no pack has two documents")
+    def halves(self):
+        """For each half of the documents, whether (step, global microbatch, place) is in it: documents that have tokens are
+        counted in each pack, and those with an even number are one half, those with an odd number the other."""
+        numbers = {}
+        for (_, step), packs in self.feed.packs.items():
+            for g, pack in enumerate(packs):
+                filled = [place for place, document in enumerate(pack) if document.tokens]
+                numbers |= {(step, g, place): number % 2 for number, place in enumerate(filled)}
+        if 1 not in numbers.values():
+            raise NotApplicable("no pack has two documents")
+        return [lambda *at, half=half: numbers.get(at) == half for half in (0, 1)]
 
     def no_router_losses(self):
         if "E" in self.scenario["model"]["pattern"]:
@@ -249,7 +252,7 @@ def sharding(judge):
         raise NotApplicable("nothing is sharded")
     if judge.ranks & (judge.ranks - 1):
         raise NotApplicable("the number of ranks is no power of two")
-    speaks = [judge.feed.voice(lambda g, _, r=r: g % judge.ranks == r) for r in range(min(judge.ranks, 4))]
+    speaks = [judge.feed.voice(lambda _, g, __, r=r: g % judge.ranks == r) for r in range(min(judge.ranks, 4))]
     results = [sharding_of(judge, feed) for feed in (speaks if judge.ranks > 1 else [judge.feed])]
     if not all(result.has_gradient() for result in results):
         raise NotApplicable("a rank has no target")
@@ -266,25 +269,27 @@ def sharding_all(judge):
 
 def neighbours(judge):
     judge.no_router_losses()
-    step, g, place = judge.longest_document()
-    a = judge.run(feed=judge.feed.frozen())
-    b = judge.run(feed=judge.feed.frozen().replaced(lambda m, i: (m, i) == (g, place)))
-    keys = [key for key in a.keys(*OF_A_MICROBATCH, step=step) if key[3] == g and "by_document" in a.entries[key]]
-    for key in keys:
-        if a.bits(key, place) != b.bits(key, place):
-            raise Violated("R6", f"{key} of document {place} depends on its neighbours")
-    if not differences(a, b, a.keys("token_loss", step=step)):
-        raise Violated("vacuous", "the others' losses did not change")
+    halves, a = judge.halves(), judge.run(feed=judge.feed.frozen())
+    for half in halves:
+        b = judge.run(feed=judge.feed.frozen().replaced(half))
+        for key in a.keys(*OF_A_MICROBATCH):
+            for place in range(len(a.entries[key].get("by_document", ()))):
+                if half(key[2], key[3], place) and a.bits(key, place) != b.bits(key, place):
+                    raise Violated("R6", f"{key} of document {place} depends on its neighbours")
+        if not differences(a, b, a.keys("token_loss")):
+            raise Violated("vacuous", "the others' losses did not change")
 
 
 def one_voice_document(judge):
     judge.no_router_losses()
-    step, g, place = judge.longest_document()
-    voice = judge.feed.frozen().voice(lambda m, i: (m, i) == (g, place))
-    a, b = judge.run(feed=voice), judge.run(feed=voice.replaced(lambda m, i: (m, i) == (g, place)))
-    judge.expect_equal("R7", a, b, a.keys("gradient", step=step) + a.keys("token_loss", step=step))
-    if not any(a.entries[key]["nonzero"] for key in a.keys("gradient", step=step)):
-        raise NotApplicable("the document has no target")
+    heard = False
+    for half in judge.halves():
+        voice = judge.feed.frozen().voice(half)
+        a, b = judge.run(feed=voice), judge.run(feed=voice.replaced(half))
+        judge.expect_equal("R7", a, b, a.keys("gradient", "token_loss"))
+        heard = heard or a.has_gradient()
+    if not heard:
+        raise NotApplicable("no document has a target")
 
 
 def padding(judge):
@@ -304,23 +309,23 @@ def padding(judge):
 def place_in_pack(judge):
     if judge.scenario["numerics"][0] not in (judge.claims("row_invariant") or []):
         raise NotApplicable("not claimed")
-    step, g, _ = judge.longest_document()
+    judge.halves()
     feed = judge.feed.frozen()
     moved = feed.edited()
-    moved.packs["training", step][g].reverse()
+    for packs in moved.packs.values():
+        for pack in packs:
+            pack.reverse()
     a, b = judge.run(feed=feed), judge.run(feed=moved)
-    count = len(feed.packs["training", step][g])
-    for key in a.keys("token_loss", "activation", step=step):
-        if key[3] == g and "by_document" in a.entries[key]:
-            for i in range(count):
-                if a.bits(key, i) != b.bits(key, count - 1 - i):
-                    raise Violated("R9", f"{key} of document {i} depends on its place")
+    for key in a.keys("token_loss", "activation"):
+        count = len(a.entries[key].get("by_document", ()))
+        if any(a.bits(key, i) != b.bits(key, count - 1 - i) for i in range(count)):
+            raise Violated("R9", f"{key} depends on the places of documents")
 
 
 def a_b_a(judge):
     if not judge.honours("feed.learning_rate") or judge.scenario["model"]["dropout"]:
         raise NotApplicable("the learning rate is not honoured, or there is dropout")
-    warm, feed = judge.step_looked_at(), judge.feed.edited()
+    warm, feed = judge.warm_up(), judge.feed.edited()
     steps = [step for phase, step in feed.packs if phase == "training"]
     if len(steps) < 2 or feed.packs["training", 0] == feed.packs["training", 1]:
         raise NotApplicable("no two steps with different documents")
@@ -347,10 +352,10 @@ def one_voice_microbatch(judge):
     if count < 2 or any(len(packs) != count for packs in judge.feed.packs.values()) or judge.scenario["model"]["dropout"]:
         raise NotApplicable("one microbatch, a changing number of them, or dropout")
     for g in (0, count - 1):
-        voice = judge.feed.frozen().voice(lambda m, _, g=g: m == g)
+        voice = judge.feed.frozen().voice(lambda _, m, __, g=g: m == g)
         a = judge.run(feed=voice)
         rotated = [(m + 1) % count for m in range(count)]
-        for other in (voice.permuted(rotated), voice.replaced(lambda m, _, g=g: m == g)):
+        for other in (voice.permuted(rotated), voice.replaced(lambda _, m, __, g=g: m == g)):
             judge.expect_equal("R11", a, judge.run(feed=other), a.keys("gradient"))
         if not a.has_gradient():
             raise NotApplicable("the microbatch has no target")

@@ -41,8 +41,19 @@ class Tensor:
             return array.array("f", wide.tobytes()).tolist()
         return array.array(CODES[self.dtype], self.data).tolist()
 
-    def row_bytes(self):
-        return len(self.data) // self.shape[0] if self.shape and self.shape[0] else 0
+    def digest(self, rows=None):
+        """Of the whole tensor, or of its rows [begin, end)."""
+        if rows is None:
+            return digest(self.dtype, self.data)
+        size = len(self.data) // self.shape[0] if self.shape[0] else 0
+        return digest(self.dtype, self.data[rows[0] * size : rows[1] * size])
+
+    def counts(self, pieces=None):
+        """Numbers of elements that are NaN, and that are not zero; of the whole tensor, or of ranges of its rows."""
+        if pieces is None:
+            return counts(self.dtype, self.data)
+        size = len(self.data) // self.shape[0] if self.shape[0] else 0
+        return counts(self.dtype, b"".join(self.data[begin * size : end * size] for begin, end in pieces))
 
 
 def with_positive_zeros(dtype, data):

@@ -15,7 +15,7 @@ import time
 import traceback
 
 from .feed import Feed
-from .tensors import Tensor, counts, digest, write_file
+from .tensors import write_file
 
 PROTOCOL = 1
 LONGEST_LINE = 1 << 20
@@ -81,27 +81,23 @@ class Recorder:
         self._add("rows", {**entry, "phase": phase} if phase != "training" else entry)
 
     def tensor(self, kind, name, tensor, step, microbatch=None, phase="training", by_rows=None):
-        """Observes a Tensor, or what has `to_lockstep()` that makes one, if its kind is wanted. `by_rows`: whether the first
+        """Observes a Tensor, or what a function without arguments returns, if its kind is wanted. `by_rows`: whether the first
         axis is the pack's rows; by default of every `token_loss`, `activation` and `activation_gradient`."""
         if kind not in self._observe:
             return
-        if not isinstance(tensor, Tensor):
-            tensor = tensor.to_lockstep()
+        tensor = tensor() if callable(tensor) else tensor
         if by_rows is None:
             by_rows = kind in ("token_loss", "activation", "activation_gradient")
         entry = {"step": step, "kind": kind, "name": name, "dtype": tensor.dtype, "shape": list(tensor.shape),
-                 "sha256": digest(tensor.dtype, tensor.data)}
+                 "sha256": tensor.digest()}
         if phase != "training":
             entry["phase"] = phase
         if microbatch is not None:
             entry["microbatch"] = microbatch
-        looked_at = tensor.data
+        documents = self._rows[phase, step, microbatch] if by_rows else None
         if by_rows:
-            size = tensor.row_bytes()
-            pieces = [tensor.data[begin * size : end * size] for begin, end in self._rows[phase, step, microbatch]]
-            entry["by_document"] = [digest(tensor.dtype, piece) for piece in pieces]
-            looked_at = b"".join(pieces)
-        entry["nan"], entry["nonzero"] = counts(tensor.dtype, looked_at)
+            entry["by_document"] = [tensor.digest(rows) for rows in documents]
+        entry["nan"], entry["nonzero"] = tensor.counts(documents)
         key = key_of(kind, name, phase, step, microbatch)
         if key in self._dump:
             self.dumped[key] = tensor
