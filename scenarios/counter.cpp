@@ -7,8 +7,8 @@ namespace lockstep {
 namespace {
 
 // In the order of the enumerators.
-const std::array<std::string, 34>& all_names() {
-  static const std::array<std::string, 34> list{"graphs_captured",
+const std::array<std::string, 38>& all_names() {
+  static const std::array<std::string, 38> list{"graphs_captured",
                                                 "graph_replays",
                                                 "eager_fallbacks",
                                                 "graphs_evicted",
@@ -40,6 +40,10 @@ const std::array<std::string, 34>& all_names() {
                                                 "bytes_poisoned_padding",
                                                 "bytes_poisoned_staging",
                                                 "schedules_explored",
+                                                "fallbacks_documents",
+                                                "fallbacks_length",
+                                                "fallbacks_cut",
+                                                "evaluation_replays",
                                                 "door_faults_struck",
                                                 "planted_fault_met"};
   return list;

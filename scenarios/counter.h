@@ -41,6 +41,11 @@ enum class Counter : std::uint8_t {
   bytes_poisoned_padding,
   bytes_poisoned_staging,
   schedules_explored,
+  // Eager fallbacks by reason; they add up to eager_fallbacks.
+  fallbacks_documents,  // More documents than the largest bucket holds.
+  fallbacks_length,     // A document longer than cuda_graph.max_seqlen.
+  fallbacks_cut,        // A part of a step, which the graph of a whole step cannot run.
+  evaluation_replays,   // Of forward graphs that cuda_graph.evaluation asks for.
   // Those of planted faults are in results alone; `expect.counters` may not name them.
   door_faults_struck,  // How often a fault at the device met its call.
   planted_fault_met    // The same of any planted fault, at the device or in the code.

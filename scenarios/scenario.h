@@ -33,6 +33,7 @@ enum class LongDocuments : std::uint8_t { split, truncate, error };
 enum class Tail : std::uint8_t { append_dummy_seq, extend_last };
 enum class LrSchedule : std::uint8_t { constant, linear, cosine };
 enum class GraphImpl : std::uint8_t { none, partial, full_iteration };
+enum class GraphEvaluation : std::uint8_t { eager, replay };
 enum class GraphModule : std::uint8_t { attn, mlp, moe, moe_router, moe_preprocess, mamba };
 enum class OffloadModule : std::uint8_t {
   attn_norm,
@@ -148,6 +149,9 @@ struct Scenario {
     std::int64_t warmup_steps = 1;
     std::vector<std::int64_t> max_packed_seqs{8};  // Buckets, increasing.
     std::int64_t graph_memory_limit = 0;
+    // The longest document that a captured launch is made for; nullopt = data.pack_length.
+    std::optional<std::int64_t> max_seqlen;
+    GraphEvaluation evaluation = GraphEvaluation::eager;
   } cuda_graph;
 
   struct Offload {

@@ -95,16 +95,16 @@ void Loader::begin_staging(const PinnedBuffer& staging) {
   bytes_poisoned_ += static_cast<std::int64_t>(staging.bytes());
 }
 
-void Loader::load(int microbatch, const HostPackedBatch& pack, const Stream& compute) {
+void Loader::load(int microbatch, const HostPackedBatch& pack, bool overflow,
+                  const Stream& compute) {
   Entry& e = entry(microbatch);
-  const std::int64_t slots = std::ssize(pack.lengths);
-  if (slots > capacity_) grow_overflow(e, slots, compute);
+  if (overflow) grow_overflow(e, std::ssize(pack.lengths), compute);
   e.loaded->synchronize();  // The previous copy reads the staging memory.
   stage(e, pack);
   stream_.wait(*e.consumed);
   stream_.copy(e.inputs.tokens.data, e.staging->data(), e.staging->bytes(),
                CopyKind::host_to_device);
-  if (slots > capacity_) load_overflow(e, pack);
+  if (overflow) load_overflow(e, pack);
   stream_.record(*e.loaded);
 }
 

@@ -26,10 +26,10 @@ class Loader {
          bool poisons_staging = false);
   ~Loader();  // Waits for unfinished copies: a step may have been abandoned before it read them.
 
-  // Copies a microbatch once the kernels that read the previous one in its place are done. More
-  // documents than the capacity go to an overflow table, which grows as needed (`compute` is
+  // Copies a microbatch once the kernels that read the previous one in its place are done. One that
+  // fits no bucket has its documents in an `overflow` table, which grows as needed (`compute` is
   // drained before the old table is freed).
-  void load(int microbatch, const HostPackedBatch& pack, const Stream& compute);
+  void load(int microbatch, const HostPackedBatch& pack, bool overflow, const Stream& compute);
   void load_state(const StepState& state, bool training);
 
   // Kernels after this call see the copies.

@@ -7,15 +7,19 @@
 #include "kernels/core/require.h"
 #include "kernels/ops/cudnn_attention.h"
 #include "kernels/ops/pack_metadata.h"
+#include "scenarios/documents/layout.h"
+#include "scenarios/rules/legality.h"
 
 namespace lockstep {
 
 PackShape pack_shape(const Scenario& scenario) {
-  return {.rows = scenario.data.pack_length,
-          .gaps = static_cast<std::int32_t>(scenario.data.gaps),
-          .align = static_cast<std::int32_t>(scenario.data.align),
-          .chunk = static_cast<std::int32_t>(scenario.model.mamba.chunk),
-          .tail = scenario.data.tail};
+  return {
+      .rows = scenario.data.pack_length,
+      .max_seqlen = with_graphs(scenario) ? longest_captured(scenario) : scenario.data.pack_length,
+      .gaps = static_cast<std::int32_t>(scenario.data.gaps),
+      .align = static_cast<std::int32_t>(scenario.data.align),
+      .chunk = static_cast<std::int32_t>(scenario.model.mamba.chunk),
+      .tail = scenario.data.tail};
 }
 
 std::vector<std::int64_t> pack_capacities(const Scenario& scenario) {
@@ -79,6 +83,7 @@ AttentionTables build_cudnn_tables(const Scenario::Model::Attention& attention,
           .lengths = pack.cudnn.lengths,
           .offsets = pack.cudnn.offsets,
           .rows = pack.row_document.cols,
+          .max_seqlen = pack.cudnn.max_seqlen,
           .heads = static_cast<std::int32_t>(attention.heads),
           .kv_heads = static_cast<std::int32_t>(attention.kv_heads),
           .head_dim = static_cast<std::int32_t>(attention.head_dim)};

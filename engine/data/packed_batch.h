@@ -2,6 +2,7 @@
 // op derives per slot.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -16,7 +17,8 @@ struct PackMetadata;
 
 // The constants of a pack, the same for every microbatch.
 struct PackShape {
-  std::int64_t rows = 0;  // T
+  std::int64_t rows = 0;        // T
+  std::int64_t max_seqlen = 0;  // The longest document that a bucket's launches are made for.
   std::int32_t gaps = 0, align = 1;
   std::int32_t chunk = 16;
   Tail tail = Tail::extend_last;
@@ -49,6 +51,7 @@ struct CudnnTables {
   Tensor<std::int32_t> lengths;  // [1, slots of all classes]
   Tensor<std::int64_t> offsets;  // [3, offsets of all classes]
   Tensor<std::uint8_t> workspace;
+  std::int64_t max_seqlen = 0;  // The longest document that the calls have room for.
   explicit operator bool() const { return static_cast<bool>(lengths); }
 };
 
@@ -81,6 +84,9 @@ struct HostPackedBatch {
   // Per slot, the dummy slot of append_dummy_seq included as empty.
   std::vector<std::int32_t> lengths, numbers;
   std::int64_t document_tokens = 0;
+  std::int64_t longest() const {
+    return lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+  }
 };
 HostPackedBatch lay_out(const PackShape& shape, const Microbatch& microbatch);
 

@@ -10,6 +10,7 @@ void StepBatches::load(const StepData& data, const Stream& compute) {
   const int count = static_cast<int>(data.microbatches.size()) / ranks_;
   all_.clear();
   own_.clear();
+  reasons_.clear();
   own_tokens_.clear();
   tokens_ = 0;
   for (int m = 0; m < count; ++m) load_microbatch(m, data, compute);
@@ -18,36 +19,53 @@ void StepBatches::load(const StepData& data, const Stream& compute) {
 // Lays out the documents of all ranks for this number and loads this rank's.
 void StepBatches::load_microbatch(int m, const StepData& data, const Stream& compute) {
   const int read = faulty("ranks-read-the-same-documents", rank_, 0);
-  std::int64_t most = 0;
+  PackNeed most;
   for (int r = 0; r < ranks_; ++r) {
     const HostPackedBatch pack = lay_out(shape_, at(data.microbatches, m * ranks_ + r));
-    const std::int64_t slots = std::ssize(pack.lengths);
-    most = std::max(most, slots);
+    const PackNeed need{.slots = std::ssize(pack.lengths), .longest = pack.longest()};
+    most = {std::max(most.slots, need.slots), std::max(most.longest, need.longest)};
     add_tokens(r, pack.document_tokens);
     if (r != read) continue;
-    loader_.load(m, pack, compute);
-    own_.push_back(bucket_for(slots));
+    own_.push_back(bucket_for(need));
+    loader_.load(m, pack, own_.back() < 0, compute);
     own_tokens_.push_back(pack.document_tokens);
   }
   all_.push_back(faulty("ranks-fall-back-alone", bucket_for(most), own_.back()));
+  const bool many = most.slots > buckets_.back(), replays = all_.back() >= 0;
+  reasons_.push_back(replays ? Unreplayable::no
+                     : many  ? Unreplayable::documents
+                             : Unreplayable::length);
 }
 
 void StepBatches::add_tokens(int rank, std::int64_t tokens) {
   tokens_ += faulty("tokens-of-one-rank", tokens, rank == rank_ ? tokens : 0);
 }
 
-int StepBatches::bucket_for(std::int64_t slots) const {
+bool StepBatches::is_too_long(const PackNeed& need) const {
+  return faulty("too-long-documents-are-replayed", need.longest > shape_.max_seqlen, false);
+}
+
+int StepBatches::bucket_for(const PackNeed& need) const {
   const int buckets = static_cast<int>(buckets_.size());
-  for (int i = 0; i < buckets; ++i) {
+  for (int i = 0; i < buckets && !is_too_long(need); ++i) {
     const std::int64_t capacity = at(buckets_, i);
     const std::int64_t most = faulty("capacity-off-by-one", capacity, capacity + 1);
-    if (slots <= most) return i;
+    if (need.slots <= most) return i;
   }
   return faulty("fallback-truncates-to-capacity", -1, buckets - 1);
 }
 
 bool StepBatches::all_fit() const {
   return std::all_of(all_.begin(), all_.end(), [](int bucket) { return bucket >= 0; });
+}
+
+Unreplayable StepBatches::reason() const {
+  const auto any = [&](Unreplayable one) {
+    return std::ranges::find(reasons_, one) != reasons_.end();
+  };
+  for (const Unreplayable one : {Unreplayable::documents, Unreplayable::length})
+    if (any(one)) return one;
+  return Unreplayable::no;
 }
 
 int StepBatches::bucket(int microbatch) const {

@@ -9,6 +9,10 @@
 
 namespace lockstep {
 
+// Why graphs cannot replay a microbatch, if they cannot. Too many documents count before too long
+// ones.
+enum class Unreplayable : std::uint8_t { no, documents, length };
+
 class StepBatches {
  public:
   // `buckets`: the capacities of the graphs, increasing.
@@ -25,17 +29,26 @@ class StepBatches {
   // documents of all ranks.
   bool fits(int microbatch) const { return at(all_, microbatch) >= 0; }
   bool all_fit() const;
+  Unreplayable reason(int microbatch) const { return at(reasons_, microbatch); }
+  // Of the whole step.
+  Unreplayable reason() const;
   // Tokens of documents in this rank's microbatch.
   std::int64_t tokens_in(int microbatch) const { return at(own_tokens_, microbatch); }
   // The bucket that this rank's microbatch takes; -1 if it has more documents than the largest
-  // bucket holds.
+  // bucket holds, or longer ones than its launches are made for.
   int bucket(int microbatch) const;
   int largest_bucket() const;
 
  private:
+  // What a pack asks of a graph: room for its slots and for its longest document.
+  struct PackNeed {
+    std::int64_t slots = 0, longest = 0;
+  };
   void load_microbatch(int m, const StepData& data, const Stream& compute);
   void add_tokens(int rank, std::int64_t tokens);
-  int bucket_for(std::int64_t slots) const;  // -1 if no bucket has so many slots.
+  bool is_too_long(const PackNeed& need) const;
+  // -1 if no bucket has so many slots, or none takes such long documents.
+  int bucket_for(const PackNeed& need) const;
 
   Loader& loader_;
   const PackShape shape_;
@@ -43,6 +56,7 @@ class StepBatches {
   const int rank_, ranks_;
   // Buckets by microbatch: for the documents of all ranks, for this rank's.
   std::vector<int> all_, own_;
+  std::vector<Unreplayable> reasons_;
   std::vector<std::int64_t> own_tokens_;
   std::int64_t tokens_ = 0;
 };

@@ -23,17 +23,18 @@ AttentionScratch<T>::AttentionScratch(TensorPool& pool, const Scenario& scenario
 }
 
 CudnnShapes::CudnnShapes(const Scenario::Model::Attention& a, std::int64_t rows,
-                         std::int64_t capacity) {
+                         std::int64_t capacity, std::int64_t max_seqlen) {
   forward.qkv = backward.qkv = tensor<bf16>(nullptr, rows, (a.heads + 2 * a.kv_heads) * a.head_dim);
   forward.capacity = backward.capacity = capacity;
+  forward.max_seqlen = backward.max_seqlen = max_seqlen;
   forward.heads = backward.heads = static_cast<std::int32_t>(a.heads);
   forward.kv_heads = backward.kv_heads = static_cast<std::int32_t>(a.kv_heads);
   forward.head_dim = backward.head_dim = static_cast<std::int32_t>(a.head_dim);
 }
 
 std::int64_t plan_cudnn(Device& device, const Scenario::Model::Attention& attention,
-                        std::int64_t rows, std::int64_t capacity) {
-  const CudnnShapes shapes(attention, rows, capacity);
+                        std::int64_t rows, std::int64_t capacity, std::int64_t max_seqlen) {
+  const CudnnShapes shapes(attention, rows, capacity, max_seqlen);
   Backend& backend = device.backend();
   return std::max(backend.workspace_bytes(Submission(shapes.forward)),
                   backend.workspace_bytes(Submission(shapes.backward)));
@@ -94,6 +95,7 @@ void SelfAttention<T>::mix(const PassContext& pass, const State& saved) const {
                                                       .lse = saved.lse,
                                                       .workspace = pass.pack.cudnn.workspace,
                                                       .capacity = pass.pack.capacity(),
+                                                      .max_seqlen = pass.pack.cudnn.max_seqlen,
                                                       .heads = heads_,
                                                       .kv_heads = kv_heads_,
                                                       .head_dim = head_dim_});
@@ -128,6 +130,7 @@ void SelfAttention<T>::mix_backward(const PassContext& pass, const State& saved)
                                                        .dqkv = scratch_.dqkv,
                                                        .workspace = pass.pack.cudnn.workspace,
                                                        .capacity = pass.pack.capacity(),
+                                                       .max_seqlen = pass.pack.cudnn.max_seqlen,
                                                        .heads = heads_,
                                                        .kv_heads = kv_heads_,
                                                        .head_dim = head_dim_});

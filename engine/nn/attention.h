@@ -20,15 +20,15 @@ struct AttentionScratch {
 
 // cuDNN's ops for packs of this shape, without memory: planning looks at shapes only.
 struct CudnnShapes {
-  CudnnShapes(const Scenario::Model::Attention& attention, std::int64_t rows,
-              std::int64_t capacity);
+  CudnnShapes(const Scenario::Model::Attention& attention, std::int64_t rows, std::int64_t capacity,
+              std::int64_t max_seqlen);
   CudnnAttentionForward forward;
   CudnnAttentionBackward backward;
 };
 // Plans cuDNN's calls for packs of this shape, so that no choice is made during a capture. Returns
 // the bytes of workspace that the larger of the two ops needs.
 std::int64_t plan_cudnn(Device& device, const Scenario::Model::Attention& attention,
-                        std::int64_t rows, std::int64_t capacity);
+                        std::int64_t rows, std::int64_t capacity, std::int64_t max_seqlen);
 
 template <class T>
 class SelfAttention : public Layer<T> {

@@ -8,6 +8,7 @@
 #include "kernels/ops/cross_entropy.h"
 #include "kernels/ops/embedding.h"
 #include "kernels/ops/rms_norm.h"
+#include "scenarios/documents/layout.h"
 
 namespace lockstep {
 namespace {
@@ -23,6 +24,15 @@ class InBackward {
  private:
   Device& device_;
 };
+
+// For a planted fault: a bound that follows the documents at hand when launches are captured.
+std::int64_t longest_of_first_capture(const Scenario& scenario) {
+  if (reads_bytes(scenario.data)) return scenario.data.pack_length;
+  const std::int64_t longest =
+      need_of(scenario.data, microbatch_lengths(scenario, scenario.cuda_graph.warmup_steps, 0))
+          .longest;
+  return std::max<std::int64_t>(1, longest);
+}
 
 }  // namespace
 
@@ -117,9 +127,11 @@ Slot<T> Model<T>::make_slot(const Offloader& offloader, int index, const Scenari
   Slot<T> slot;
   slot.first_buffer = pool_.size();
   const std::vector<std::int64_t> capacities = pack_capacities(scenario);
+  const std::int64_t max_seqlen = faulty("max-seqlen-of-the-first-captured-pack", shape_.max_seqlen,
+                                         longest_of_first_capture(scenario));
   for (std::size_t b = 0; b < scans.size(); ++b) {
     slot.packs.emplace_back(pool_, shape_, capacities[b], scans[b]);
-    slot.packs.back().cudnn = make_cudnn_tables(pool_, slot.packs.back().capacity());
+    slot.packs.back().cudnn = make_cudnn_tables(pool_, capacities[b], max_seqlen);
   }
   SavedMaker maker(pool_, offloader, index, slot.names, shape_.rows);
   slot.embedded = maker.make<T>("embedding.out", EmbeddingForward<T>::kName, config_.hidden);
@@ -150,20 +162,24 @@ void Model<T>::make_cudnn_workspace(const std::vector<std::int64_t>& capacities)
   if (!asks_cudnn()) return;
   std::int64_t bytes = 1;
   for (const std::int64_t capacity : capacities) {
-    bytes = std::max(bytes, plan_cudnn(device_, config_.attention, shape_.rows, capacity));
+    bytes = std::max(
+        bytes, plan_cudnn(device_, config_.attention, shape_.rows, capacity, shape_.max_seqlen));
   }
   cudnn_workspace_ = pool_.make<std::uint8_t>(1, bytes);
 }
 
 // A pack with more documents than any bucket holds may need more workspace than the buckets share.
 template <class T>
-CudnnTables Model<T>::make_cudnn_tables(TensorPool& pool, std::int64_t capacity) const {
+CudnnTables Model<T>::make_cudnn_tables(TensorPool& pool, std::int64_t capacity,
+                                        std::int64_t max_seqlen) const {
   if (!asks_cudnn()) return {};
-  const AttentionClasses classes(shape_.rows, capacity);
-  const std::int64_t bytes = plan_cudnn(device_, config_.attention, shape_.rows, capacity);
+  const AttentionClasses classes(shape_.rows, capacity, max_seqlen);
+  const std::int64_t bytes =
+      plan_cudnn(device_, config_.attention, shape_.rows, capacity, max_seqlen);
   CudnnTables tables{.lengths = pool.make<std::int32_t>(1, classes.slots),
                      .offsets = pool.make<std::int64_t>(3, classes.offsets()),
-                     .workspace = cudnn_workspace_};
+                     .workspace = cudnn_workspace_,
+                     .max_seqlen = max_seqlen};
   if (bytes > cudnn_workspace_.cols) tables.workspace = pool.make<std::uint8_t>(1, bytes);
   const Tensor<T> used = attention_scratch_->dcore;
   const auto used_bytes = static_cast<std::int64_t>(sizeof(T)) * used.size();
@@ -198,7 +214,7 @@ const PackedBatch& Model<T>::pack(int index, int bucket, std::int64_t overflow_c
     pool = std::make_unique<TensorPool>(device_);
     s.overflow.emplace(*pool, shape_, overflow_capacity,
                        make_scan_scratch(*pool, overflow_capacity));
-    s.overflow->cudnn = make_cudnn_tables(*pool, overflow_capacity);
+    s.overflow->cudnn = make_cudnn_tables(*pool, overflow_capacity, shape_.rows);
   }
   return *s.overflow;
 }

@@ -68,7 +68,8 @@ class Model {
                     const std::vector<ScanScratch>& scans);
   bool asks_cudnn() const;
   void make_cudnn_workspace(const std::vector<std::int64_t>& capacities);
-  CudnnTables make_cudnn_tables(TensorPool& pool, std::int64_t capacity) const;
+  CudnnTables make_cudnn_tables(TensorPool& pool, std::int64_t capacity,
+                                std::int64_t max_seqlen) const;
   void plan_products() const;
   int last() const { return static_cast<int>(layers_.size()); }
   // The residual gradient that layer `layer` writes; the one it reads is that of layer + 1.

@@ -6,12 +6,14 @@
 namespace lockstep {
 
 struct RunCounters {
-  std::int64_t eager_fallbacks = 0;
+  // Eager fallbacks by reason: too many documents, too long ones, a part of a step.
+  std::int64_t fallbacks_documents = 0, fallbacks_length = 0, fallbacks_cut = 0;
   std::int64_t recaptures = 0;
   // The most microbatches between their two passes at the same time.
   std::int64_t max_outstanding = 0;
   std::int64_t slots_live = 0;  // The slots that those held; the least of all steps.
   std::int64_t evaluations = 0;
+  std::int64_t evaluation_replays = 0;  // Of the forward graphs of cuda_graph.evaluation.
   std::int64_t bytes_planned = 0, bytes_offloaded = 0, bytes_reloaded = 0;
   std::int64_t persistent_buffers = 0;
   std::int64_t late_gathers = 0;  // Counted outside of graphs.

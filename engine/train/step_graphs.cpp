@@ -25,7 +25,7 @@ void StepLoop::prepare_graphs(std::int64_t step) {
 
 void StepLoop::train_full_iteration(std::int64_t step) {
   if (!replays(step) || !packs_.all_fit()) {
-    if (replays(step)) ++counters_.eager_fallbacks;
+    if (replays(step)) count_fallback(packs_.reason());
     return train_passes(0, packs_.count(), false);
   }
   const GraphKey key{.kind = GraphKey::Kind::iteration,
@@ -66,10 +66,17 @@ void StepLoop::evaluate_graph() {
       .kind = faulty("evaluation-replays-the-training-graph", Kind::evaluation, Kind::iteration),
       .bucket = packs_.largest_bucket(),
       .microbatches = faulty("evaluation-graph-without-its-count", packs_.count(), 0)};
-  const auto body = [this] { evaluation(); };
+  const auto body = [this] { evaluation(false); };
   join_side_streams();
   if (!graphs_.has(key)) graphs_.capture(key, body);
   launch(key, body);
+  ++counters_.evaluation_replays;
+}
+
+bool StepLoop::replays_evaluation(std::int64_t step) const {
+  const GraphEvaluation asked =
+      faulty("evaluations-stay-eager", scenario_.cuda_graph.evaluation, GraphEvaluation::eager);
+  return asked == GraphEvaluation::replay && replays(step);
 }
 
 // Launches a graph that may hold collectives.
@@ -92,6 +99,21 @@ void StepLoop::capture_bucket(int bucket) {
       if (segment.region >= 0) capture_region(segment, slot, bucket);
     }
   }
+  if (scenario_.cuda_graph.evaluation != GraphEvaluation::replay) return;
+  for (const Segment& segment : segments_) {
+    if (segment.region >= 0) capture_evaluation(segment, bucket);
+  }
+}
+
+// The passes of an evaluation follow each other, so one slot serves all.
+void StepLoop::capture_evaluation(const Segment& segment, int bucket) {
+  const ExtractedHooks hooks(hooks_, hooks_of(segment, true));
+  const bool training = faulty("evaluation-graphs-captured-for-training", false, true);
+  const MicrobatchPass pass{
+      .microbatch = 0, .slot = 0, .bucket = bucket, .training = training, .replay = true};
+  graphs_.capture(
+      {.kind = GraphKey::Kind::evaluation, .region = segment.region, .slot = 0, .bucket = bucket},
+      [&] { run_parts(pass, segment, true); });
 }
 
 // A capture runs nothing and needs no gathered weights, so the hooks are taken out meanwhile.

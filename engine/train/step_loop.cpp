@@ -137,7 +137,7 @@ void StepLoop::train(std::int64_t step, int first, int end) {
   } else if (first == 0 && end == packs_.count()) {
     train_full_iteration(step);
   } else {  // A graph of the whole step cannot run a part of it.
-    if (replays(step) && end == packs_.count()) ++counters_.eager_fallbacks;
+    if (replays(step) && end == packs_.count()) count_fallback(packs_.reason());
     train_passes(first, end, false);
   }
   device_.enter_step(step);
@@ -154,7 +154,7 @@ void StepLoop::train_passes(int first, int end, bool replay) {
     pass.replay = faulty("eviction-leaves-the-bucket-eager", pass.replay, captured);
     if (pass.replay && !captured) capture_bucket(pass.bucket);  // The bucket's graphs were evicted.
     if (passes[i].forward) {
-      if (replay && !pass.replay) ++counters_.eager_fallbacks;
+      if (replay && !pass.replay) count_fallback(packs_.reason(pass.microbatch));
       outstanding.begins(pass.slot);
       train_forward(pass);
     } else {
@@ -164,6 +164,22 @@ void StepLoop::train_passes(int first, int end, bool replay) {
   }
   note(outstanding, end - first);
   end_passes(end == packs_.count() ? Sharder::Passes::complete : Sharder::Passes::some);
+}
+
+void StepLoop::count_fallback(Unreplayable reason) {
+  const Unreplayable counted =
+      faulty("fallbacks-counted-as-documents", reason, Unreplayable::documents);
+  switch (counted) {
+    case Unreplayable::no:
+      ++counters_.fallbacks_cut;
+      return;
+    case Unreplayable::documents:
+      ++counters_.fallbacks_documents;
+      return;
+    case Unreplayable::length:
+      ++counters_.fallbacks_length;
+      return;
+  }
 }
 
 void StepLoop::train_forward(const MicrobatchPass& pass) {
@@ -234,20 +250,24 @@ void StepLoop::evaluate(std::int64_t step, const StepData& data) {
   for (int m = 0; m < packs_.count(); ++m) loader_.wait_for(m, compute_);
   const bool graph =
       scenario_.cuda_graph.impl == GraphImpl::full_iteration && replays(step) && packs_.all_fit();
-  graph ? evaluate_graph() : evaluation();
+  graph ? evaluate_graph() : evaluation(replays_evaluation(step));
   for (int m = 0; m < packs_.count(); ++m) loader_.consumed(m, compute_);
   loader_.state_consumed(compute_);
 }
 
-void StepLoop::evaluation() {
-  const bool one_bucket = packs_.all_fit();
+void StepLoop::evaluation(bool replay) {
+  const bool one_bucket = packs_.all_fit() && !replay;
   std::vector<Pass> passes;
   for (int m = 0; m < packs_.count(); ++m) passes.push_back({.forward = true, .microbatch = m});
   begin_passes(passes);
   for (const Pass& scheduled : passes) {
     MicrobatchPass pass =
-        pass_of(scheduled.microbatch, faulty("evaluation-with-dropout", false, true), false);
+        pass_of(scheduled.microbatch, faulty("evaluation-with-dropout", false, true), replay);
     if (one_bucket) pass.bucket = packs_.largest_bucket();
+    if (pass.replay) {
+      pass.slot = 0;  // Where its graphs were captured.
+      if (!graphs_.has_bucket(pass.bucket)) capture_bucket(pass.bucket);
+    }
     forward(pass);
   }
   end_passes(Sharder::Passes::forward);

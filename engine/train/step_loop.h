@@ -60,7 +60,7 @@ class StepLoop {
   // The pass of one microbatch of this rank through the model, forward or backward.
   struct MicrobatchPass {
     int microbatch, slot;
-    int bucket;  // -1 if it has more documents than the largest bucket holds.
+    int bucket;  // -1 if no bucket is made for its documents.
     bool training;
     bool replay;                       // Graphs replay its regions.
     std::optional<int> prefetch = {};  // The slot whose offloaded tensors may be copied back now.
@@ -85,10 +85,12 @@ class StepLoop {
   void train_passes(int first, int end, bool replay);
   void train_forward(const MicrobatchPass& pass);
   void train_backward(const MicrobatchPass& pass);
-  void iteration();          // All passes of a training step, for one graph.
-  void evaluation();         // All forward passes of an evaluation.
+  void iteration();  // All passes of a training step, for one graph.
+  // All forward passes of an evaluation. `replay`: graphs replay the regions of those that fit.
+  void evaluation(bool replay);
   void join_side_streams();  // Before a graph of several passes, and before its capture.
   void note(const Outstanding& outstanding, int microbatches);
+  void count_fallback(Unreplayable reason);  // `no`: a part of a step.
   // Returns the boundaries of the pack and the activations of a pass, with the addresses at which
   // they can be read now.
   std::vector<NamedTensor> activations(const MicrobatchPass& pass);
@@ -99,9 +101,11 @@ class StepLoop {
   void train_full_iteration(std::int64_t step);
   void report_iteration();
   void evaluate_graph();
+  bool replays_evaluation(std::int64_t step) const;  // Under impl partial.
   void capture_regions();
   void capture_bucket(int bucket);
   void capture_region(const Segment& segment, int slot, int bucket);
+  void capture_evaluation(const Segment& segment, int bucket);
   void launch(const GraphKey& key, const GraphSet::Body& body);
 
   Device& device_;

@@ -104,16 +104,25 @@ static void run_hooks_after(const ExtractedHooks& hooks, const HookCall& call) {
   if (run) hooks.run_after(call);
 }
 
+static GraphKey::Kind graph_kind(bool training, bool forward) {
+  using Kind = GraphKey::Kind;
+  const Kind trained = forward ? Kind::forward : Kind::backward;
+  const Kind evaluated =
+      faulty("evaluations-replay-the-training-graphs", Kind::evaluation, trained);
+  return training ? trained : evaluated;
+}
+
 void StepLoop::run_segment(const MicrobatchPass& pass, const Segment& segment, bool forward) {
   const auto body = [&] { run_parts(pass, segment, forward); };
   if (segment.region < 0 || !pass.replay) return body();
-  const GraphKey key{.kind = forward ? GraphKey::Kind::forward : GraphKey::Kind::backward,
+  const GraphKey key{.kind = graph_kind(pass.training, forward),
                      .region = segment.region,
                      .slot = faulty("graph-key-without-slot", pass.slot, 0),
                      .bucket = faulty("graph-key-without-bucket", pass.bucket, 0)};
   const ExtractedHooks hooks(hooks_, hooks_of(segment, forward));
   hooks.run_before(hook_call(pass));
   graphs_.launch(key, body);
+  if (!pass.training) ++counters_.evaluation_replays;
   run_hooks_after(hooks, hook_call(pass));
 }
 

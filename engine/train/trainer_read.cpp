@@ -35,7 +35,12 @@ Counters loop_counters(const StepLoop& loop) {
   const GraphSet& graphs = loop.graphs();
   return {{Counter::graphs_captured, graphs.captured},
           {Counter::graph_replays, graphs.launches},
-          {Counter::eager_fallbacks, run.eager_fallbacks},
+          {Counter::eager_fallbacks,
+           run.fallbacks_documents + run.fallbacks_length + run.fallbacks_cut},
+          {Counter::fallbacks_documents, run.fallbacks_documents},
+          {Counter::fallbacks_length, run.fallbacks_length},
+          {Counter::fallbacks_cut, run.fallbacks_cut},
+          {Counter::evaluation_replays, run.evaluation_replays},
           {Counter::graphs_evicted, graphs.evicted},
           {Counter::recaptures, run.recaptures},
           {Counter::max_outstanding, run.max_outstanding},

@@ -19,8 +19,10 @@
 #include "harness/report/offload_table.h"
 #include "harness/report/sharding_table.h"
 #include "harness/run/refusal.h"
+#include "scenarios/documents/layout.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/reference/reference.h"
+#include "scenarios/rules/legality.h"
 #include "scenarios/schema/words.h"
 #include "scenarios/syntax/nearest.h"
 #include "scenarios/syntax/schema_text.h"
@@ -47,7 +49,9 @@ void write_regions(std::ostringstream& out, const Scenario& scenario) {
   out << "\ngraphs: " << to_text(scenario.cuda_graph.impl) << ", " << graph_regions(scenario)
       << " regions, " << scenario.training.in_flight << " slots, "
       << scenario.cuda_graph.max_packed_seqs.size() << " buckets, warm-up "
-      << scenario.cuda_graph.warmup_steps << " steps\n";
+      << scenario.cuda_graph.warmup_steps << " steps, documents of at most "
+      << longest_captured(scenario) << " tokens, evaluations "
+      << word(scenario.cuda_graph.evaluation) << "\n";
   int number = 0;
   for (const Scenario::Block& block : scenario.blocks()) {
     out << "  block " << number++ << " " << scenario.model.pattern.substr(block.first, block.count)
@@ -103,13 +107,14 @@ void write_attention(std::ostringstream& out, const Scenario& scenario) {
   const Scenario::Model& model = scenario.model;
   if (model.core_attention != CoreAttention::cudnn) return;
   const std::int64_t rows = scenario.data.pack_length;
+  const std::int64_t longest = with_graphs(scenario) ? longest_captured(scenario) : rows;
   out << "\nattention by cuDNN, calls by length of document (workspace by reckoning; a GPU says "
          "its own)\n";
   for (const std::int64_t capacity : scenario.cuda_graph.max_packed_seqs) {
-    const CudnnShapes shapes(model.attention, rows, capacity);
-    const AttentionClasses classes(rows, capacity);
+    const CudnnShapes shapes(model.attention, rows, capacity, longest);
+    const AttentionClasses classes(rows, capacity, longest);
     out << "  bucket of " << capacity << ": forward " << capacity << " documents of at most "
-        << rows << "; backward";
+        << longest << "; backward";
     for (int c = 1; c < classes.count; ++c) {
       const AttentionClass& one = classes.list[c];
       out << (c > 1 ? "," : "") << " " << one.slots << " of " << one.above + 1 << ".."

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "kernels/core/at.h"
+#include "scenarios/documents/layout.h"
 #include "scenarios/documents/md5.h"
 #include "scenarios/io/reader.h"
 
@@ -50,13 +51,15 @@ std::int64_t period_of(const Scenario& scenario) {
   return std::lcm(documents, evaluations);
 }
 
-// Whether a microbatch may have more documents than the largest bucket, with one for the tail.
+// Whether a microbatch may have more documents than the largest bucket, with one for the tail, or a
+// document that is longer than captured launches take.
 bool may_overflow(const Scenario& scenario) {
   const auto& buckets = scenario.cuda_graph.max_packed_seqs;
   const std::int64_t largest = *std::max_element(buckets.begin(), buckets.end());
   for (const auto& step : scenario.data.documents) {
     for (const auto& lengths : step) {
       if (std::ssize(lengths) + 1 > largest) return true;
+      if (need_of(scenario.data, lengths).longest > longest_captured(scenario)) return true;
     }
   }
   return false;

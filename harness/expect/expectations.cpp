@@ -5,6 +5,7 @@
 #include "harness/expect/graph_memory.h"
 #include "harness/expect/offload_bytes.h"
 #include "harness/expect/sharding_plan.h"
+#include "kernels/core/at.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/rules/legality.h"
 
@@ -16,13 +17,25 @@ bool holds_part(const std::vector<GraphModule>& modules, char symbol) {
                      [&](GraphModule module) { return layer_of(module) == symbol; });
 }
 
+GraphNeed need_of(const Scenario& scenario, const Microbatch& microbatch) {
+  return need_of(scenario.data, lengths_of(microbatch));
+}
+
 bool fits_a_bucket(const Scenario& scenario, const Microbatch& microbatch) {
-  return slots_in_use(scenario.data, microbatch) <= scenario.cuda_graph.max_packed_seqs.back();
+  return unfit(scenario, need_of(scenario, microbatch)) == Unfit::no;
 }
 
 struct Launches {
   std::int64_t replays = 0;
-  std::int64_t fallbacks = 0;
+  std::int64_t too_many = 0, too_long = 0;  // Fallbacks by reason.
+
+  void fall_back(Unfit reason) { ++(reason == Unfit::documents ? too_many : too_long); }
+  Launches& operator+=(const Launches& more) {
+    replays += more.replays;
+    too_many += more.too_many;
+    too_long += more.too_long;
+    return *this;
+  }
 };
 
 // Launches of one step after warm-up, on each rank. All ranks take the same way: a microbatch falls
@@ -31,15 +44,34 @@ Launches launches_of(const Scenario& scenario, std::int64_t regions, const StepD
   const std::int64_t ranks = scenario.parallel.data;
   const std::int64_t count = std::ssize(step.microbatches) / ranks;
   std::int64_t fitting = 0;
+  GraphNeed whole;
+  Launches launches;
   for (std::int64_t m = 0; m < count; ++m) {
-    const auto first = step.microbatches.begin() + m * ranks;
-    fitting += std::all_of(first, first + ranks,
-                           [&](const auto& one) { return fits_a_bucket(scenario, one); });
+    GraphNeed need;
+    for (std::int64_t r = 0; r < ranks; ++r)
+      need = larger(need, need_of(scenario, at(step.microbatches, m * ranks + r)));
+    const Unfit reason = unfit(scenario, need);
+    reason == Unfit::no ? void(++fitting) : launches.fall_back(reason);
+    whole = larger(whole, need);
   }
   if (scenario.cuda_graph.impl == GraphImpl::full_iteration) {
-    return fitting == count ? Launches{1, 0} : Launches{0, 1};
+    if (fitting == count) return {.replays = 1};
+    Launches step_by_step;
+    step_by_step.fall_back(unfit(scenario, whole));
+    return step_by_step;
   }
-  return regions == 0 ? Launches{} : Launches{2 * regions * fitting, count - fitting};
+  if (regions == 0) return {};
+  launches.replays = 2 * regions * fitting;
+  return launches;
+}
+
+// Replays of an evaluation after warm-up: of its one graph, or of the forward graphs of those
+// microbatches that fit.
+std::int64_t evaluation_replays(const Scenario& scenario, std::int64_t regions,
+                                const StepData& step) {
+  const std::int64_t replays = launches_of(scenario, regions, step).replays;
+  if (scenario.cuda_graph.impl == GraphImpl::full_iteration) return replays;
+  return scenario.cuda_graph.evaluation == GraphEvaluation::replay ? replays / 2 : 0;
 }
 
 std::int64_t layers_of_experts(const Scenario& scenario) {
@@ -95,8 +127,7 @@ Totals totals_of(const Scenario& scenario, const DataSource& data, const Shardin
     sum.collectives += collectives_of_step(scenario, plan, microbatches);
     if (warm) {
       const Launches more = launches_of(scenario, regions, documents);
-      sum.training.replays += more.replays;
-      sum.training.fallbacks += more.fallbacks;
+      sum.training += more;
       if (full) sum.in_graphs += more.replays * collectives_of_passes(scenario, plan, microbatches);
     }
     if (training.eval_every == 0 || (step + 1) % training.eval_every != 0) continue;
@@ -105,10 +136,10 @@ Totals totals_of(const Scenario& scenario, const DataSource& data, const Shardin
     count_waits(scenario, evaluated, sum);
     const std::int64_t held_out = std::ssize(evaluated.microbatches) / scenario.parallel.data;
     sum.collectives += collectives_of_evaluation(scenario, plan, held_out);
-    if (!warm || !full) continue;
-    const std::int64_t more = launches_of(scenario, regions, evaluated).replays;
+    if (!warm) continue;
+    const std::int64_t more = evaluation_replays(scenario, regions, evaluated);
     sum.evaluation_replays += more;
-    sum.in_graphs += more * collectives_of_forward_passes(scenario, plan, held_out);
+    if (full) sum.in_graphs += more * collectives_of_forward_passes(scenario, plan, held_out);
   }
   return sum;
 }
@@ -166,13 +197,24 @@ void add_captures(const Scenario& scenario, const DataSource& data,
 
 void add_graphs(const Scenario& scenario, const Totals& totals, std::int64_t regions,
                 std::vector<Expectation>& list) {
-  const auto& [replays, fallbacks] = totals.training;
+  const auto& [replays, too_many, too_long] = totals.training;
   list.push_back(exactly(Counter::graph_replays, replays + totals.evaluation_replays,
                          std::to_string(regions) + " regions, warm-up of " +
                              std::to_string(scenario.cuda_graph.warmup_steps) +
                              " steps, documents that fit the largest bucket"));
-  list.push_back(
-      exactly(Counter::eager_fallbacks, fallbacks, "documents that exceed the largest bucket"));
+  list.insert(
+      list.end(),
+      {exactly(Counter::eager_fallbacks, too_many + too_long,
+               "documents that exceed the largest bucket, or max_seqlen"),
+       exactly(Counter::fallbacks_documents, too_many, "more documents than the largest bucket"),
+       exactly(Counter::fallbacks_length, too_long, "documents longer than max_seqlen"),
+       exactly(Counter::fallbacks_cut, 0, "every step runs whole"),
+       exactly(Counter::evaluation_replays, totals.evaluation_replays,
+               "evaluations after warm-up whose documents fit")});
+  if (scenario.cuda_graph.evaluation == GraphEvaluation::replay && totals.evaluation_replays == 0)
+    list.push_back({.counter = Counter::evaluation_replays,
+                    .min = 1,
+                    .why = "the scenario asks for evaluations by graphs"});
   // The graphs that a scenario asks for are those of training; an evaluation that fits is no
   // substitute.
   if (replays == 0 && regions > 0 && !allows_no_replay(scenario)) {

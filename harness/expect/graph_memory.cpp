@@ -12,21 +12,24 @@ namespace lockstep {
 namespace {
 
 // Returns for each microbatch the smallest bucket that holds the documents of every rank; -1 if
-// none does.
+// none does, or if a document is longer than max_seqlen.
 std::vector<int> buckets_of(const Scenario& scenario, const StepData& step) {
   const std::vector<std::int64_t>& capacities = scenario.cuda_graph.max_packed_seqs;
   const std::size_t ranks = scenario.parallel.data;
   std::vector<int> buckets;
   for (std::size_t first = 0; first < step.microbatches.size(); first += ranks) {
-    std::int64_t most = 0;
-    for (std::size_t g = first; g < first + ranks; ++g) {
-      most = std::max(most, slots_in_use(scenario.data, step.microbatches[g]));
-    }
-    const auto holds = std::lower_bound(capacities.begin(), capacities.end(), most);
-    buckets.push_back(holds == capacities.end() ? -1
-                                                : static_cast<int>(holds - capacities.begin()));
+    GraphNeed most;
+    for (std::size_t g = first; g < first + ranks; ++g)
+      most = larger(most, need_of(scenario.data, lengths_of(step.microbatches[g])));
+    const auto holds = std::lower_bound(capacities.begin(), capacities.end(), most.slots);
+    const bool fits = unfit(scenario, most) == Unfit::no;
+    buckets.push_back(fits ? static_cast<int>(holds - capacities.begin()) : -1);
   }
   return buckets;
+}
+
+bool replays_evaluations(const Scenario& scenario) {
+  return scenario.cuda_graph.evaluation == GraphEvaluation::replay;
 }
 
 class Tally {
@@ -34,7 +37,8 @@ class Tally {
   Tally(const Scenario& scenario, std::span<const std::int64_t> calls)
       : scenario_(scenario),
         calls_(calls),
-        graphs_of_a_bucket_(2 * graph_regions(scenario) * scenario.training.in_flight) {}
+        graphs_of_a_bucket_(graph_regions(scenario) *
+                            (2 * scenario.training.in_flight + replays_evaluations(scenario))) {}
 
   void begin(std::int64_t step) {
     if (holds(scenario_.training.recapture_at, step)) held_.clear();
@@ -54,7 +58,9 @@ class Tally {
     }
   }
   void evaluate(const std::vector<int>& buckets) {
-    if (scenario_.cuda_graph.impl == GraphImpl::full_iteration) replay_all(buckets, false);
+    if (scenario_.cuda_graph.impl == GraphImpl::full_iteration) return replay_all(buckets, false);
+    if (!replays_evaluations(scenario_)) return;
+    for (const int bucket : buckets) replay_regions(bucket);
   }
 
   GraphTally result() const { return tally_; }

@@ -40,11 +40,11 @@ struct Facts {
   void note_slots(const StepData& documents) {
     const std::size_t ranks = s.parallel.data;
     for (std::size_t first = 0; first < documents.microbatches.size(); first += ranks) {
-      std::int64_t slots = 0;
-      for (std::size_t r = 0; r < ranks; ++r) {
-        slots = std::max(slots, slots_in_use(s.data, documents.microbatches[first + r]));
-      }
-      over.insert(slots - s.cuda_graph.max_packed_seqs.back());
+      GraphNeed need;
+      for (std::size_t r = 0; r < ranks; ++r)
+        need = larger(need, need_of(s.data, lengths_of(documents.microbatches[first + r])));
+      over.insert(need.slots - s.cuda_graph.max_packed_seqs.back());
+      is_too_long |= need.longest > longest_captured(s);
     }
   }
   bool graphs() const { return with_graphs(s); }
@@ -79,6 +79,7 @@ struct Facts {
   std::int64_t most = 0;           // and of the one with the most.
   // Slots of a microbatch on the rank that needs most, less the largest capacity.
   std::set<std::int64_t> over;
+  bool is_too_long = false;  // A document is longer than cuda_graph.max_seqlen.
 };
 
 using F = const Facts&;
@@ -348,6 +349,12 @@ constexpr Row kRows[] = {
      [](F f) { return f.poisons(Poison::padding); }},
     {Trait::poisoned_staging, "poisoned staging", kSwitch,
      [](F f) { return f.poisons(Poison::staging); }},
+    {Trait::bounded_documents, "bounded documents", kSwitch,
+     [](F f) { return f.graphs() && longest_captured(f.s) < f.s.data.pack_length; }},
+    {Trait::a_document_over_the_bound, "a document over the bound", kEdge,
+     [](F f) { return f.graphs() && f.is_too_long; }},
+    {Trait::evaluation_by_graphs, "evaluation by graphs", kSwitch,
+     [](F f) { return f.s.cuda_graph.evaluation == GraphEvaluation::replay; }},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMostTraits);
@@ -356,11 +363,11 @@ constexpr bool is_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  return std::size(kRows) == static_cast<std::size_t>(Trait::poisoned_staging) + 1;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::evaluation_by_graphs) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 // Campaign files of before have a trait's bit where it was.
-static_assert(static_cast<int>(Trait::poisoned_staging) == 135, "a new trait goes to the end");
+static_assert(static_cast<int>(Trait::evaluation_by_graphs) == 138, "a new trait goes to the end");
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include "harness/generate/parts.h"
 #include "kernels/core/at.h"
 #include "scenarios/documents/documents.h"
+#include "scenarios/documents/layout.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/rules/offload_modules.h"
 
@@ -221,6 +222,49 @@ void draw_pressure(Choices& c, Scenario& s) {
   }
 }
 
+// What each microbatch after warm-up, or each evaluation, asks of a graph: the most of any rank.
+std::vector<GraphNeed> graph_needs(const Scenario& s, bool evaluations) {
+  std::vector<GraphNeed> needs;
+  const auto data = open_data(s);
+  const std::int64_t every = s.training.eval_every;
+  for (std::int64_t step = s.cuda_graph.warmup_steps; step < s.training.steps; ++step) {
+    if (evaluations && (every == 0 || (step + 1) % every != 0)) continue;
+    const StepData documents = evaluations ? data->evaluation(step) : data->training(step);
+    const std::int64_t count = std::ssize(documents.microbatches) / s.parallel.data;
+    for (std::int64_t m = 0; m < count; ++m) {
+      GraphNeed most;
+      for (std::int64_t r = 0; r < s.parallel.data; ++r) {
+        const Microbatch& one = at(documents.microbatches, m * s.parallel.data + r);
+        most = larger(most, need_of(s.data, lengths_of(one)));
+      }
+      needs.push_back(most);
+    }
+  }
+  return needs;
+}
+
+// Around the longest document of a microbatch: one below, equal, one above.
+void draw_max_seqlen(Choices& c, Scenario& s) {
+  // The steps of recaptures were drawn without a bound, and a graph of a whole step that does not
+  // fit leaves nothing to tear down.
+  const bool full = s.cuda_graph.impl == GraphImpl::full_iteration;
+  if (full && !s.training.recapture_at.empty()) return;
+  const std::int64_t longest = c.pick(graph_needs(s, false)).longest + c.between(0, 2) - 1;
+  if (longest < 1 || longest >= s.data.pack_length) return;
+  s.cuda_graph.max_seqlen = longest;
+  if (!check_legality(s).empty()) s.cuda_graph.max_seqlen.reset();  // L23
+}
+
+// Keys that came later, behind all others: what a seed draws of those stays.
+void draw_added(Choices& c, Scenario& s) {
+  if (s.cuda_graph.impl == GraphImpl::none) return;
+  if (c.one_in(3)) draw_max_seqlen(c, s);
+  if (s.cuda_graph.impl != GraphImpl::partial) return;
+  const auto fits = [&](const GraphNeed& need) { return unfit(s, need) == Unfit::no; };
+  const bool replays = std::ranges::any_of(graph_needs(s, true), fits);
+  if (replays && c.one_in(2)) s.cuda_graph.evaluation = GraphEvaluation::replay;
+}
+
 // Settings of one schedule.
 void draw_checker(Choices& c, const Swarm& swarm, Scenario::Checker& checker) {
   checker.schedule.seed = draw_seed(c, swarm);
@@ -271,6 +315,7 @@ Scenario generate_scenario(Choices& c) {
   draw_offload(c, swarm, s);
   draw_sharding(c, s);
   draw_pressure(c, s);
+  draw_added(c, s);
   return s;
 }
 

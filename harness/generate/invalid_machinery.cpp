@@ -145,6 +145,11 @@ constexpr InvalidEdit kEdits[] = {
        s.expect.judge = "loss";
        return true;
      }},
+    {"L41",
+     [](Scenario& s, Choices&) {
+       s.cuda_graph.evaluation = GraphEvaluation::replay;
+       return s.cuda_graph.impl != GraphImpl::partial;
+     }},
 };
 
 }  // namespace

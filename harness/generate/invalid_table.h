@@ -16,7 +16,7 @@ struct InvalidEdit {
   bool (*breaks)(Scenario&, Choices&);
 };
 std::span<const InvalidEdit> training_edits();   // L00 to L23: model, data, training, graphs.
-std::span<const InvalidEdit> machinery_edits();  // L24 to L40: offload, sharding, ranks, checker.
+std::span<const InvalidEdit> machinery_edits();  // L24 to L41: offload, sharding, ranks, checker.
 
 // Helpers of both tables.
 inline bool has(const Scenario& s, char symbol) {
@@ -25,6 +25,9 @@ inline bool has(const Scenario& s, char symbol) {
 inline bool partial(const Scenario& s) { return s.cuda_graph.impl == GraphImpl::partial; }
 inline bool full(const Scenario& s) { return s.cuda_graph.impl == GraphImpl::full_iteration; }
 inline bool graphs(const Scenario& s) { return s.cuda_graph.impl != GraphImpl::none; }
-inline void fit_any_capacity(Scenario& s) { s.cuda_graph.max_packed_seqs = {4096}; }
+inline void fit_any_capacity(Scenario& s) {
+  s.cuda_graph.max_packed_seqs = {4096};
+  s.cuda_graph.max_seqlen.reset();
+}
 
 }  // namespace lockstep

@@ -143,6 +143,9 @@ enum class Trait : std::uint8_t {
   the_programs_own_schedule,
   poisoned_padding,
   poisoned_staging,
+  bounded_documents,
+  a_document_over_the_bound,
+  evaluation_by_graphs,
 };
 
 }  // namespace lockstep

@@ -277,7 +277,7 @@ void run_ahead_of_the_device(Observer& observer) {
     loader.load_state({}, true);
     for (int pass = 0; pass < (step == 0 ? 2 : 1);
          ++pass) {  // Loads with and without a new state before them.
-      loader.load(0, pack, compute);
+      loader.load(0, pack, false, compute);
       if (pass == 0) loader.wait_for_state(compute);
       loader.wait_for(0, compute);
       compute.copy(tokens.data, loader.inputs(0).tokens.data, 64, CopyKind::device_to_device);

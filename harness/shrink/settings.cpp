@@ -139,6 +139,9 @@ Candidates less_of_a_feature(const Scenario& s) {
   for (const std::int64_t steps : smaller(s.cuda_graph.warmup_steps, 1)) {
     propose([&](Scenario& one) { one.cuda_graph.warmup_steps = steps; });
   }
+  for (const std::int64_t longest : smaller(s.cuda_graph.max_seqlen.value_or(1), 1)) {
+    propose([&](Scenario& one) { one.cuda_graph.max_seqlen = longest; });
+  }
   for (std::size_t i = 0; i < s.training.change_microbatches_at.size(); ++i) {
     const std::int64_t changed = s.training.change_microbatches_at[i].microbatches;
     propose([&](Scenario& one) {  // From the start.
@@ -209,6 +212,8 @@ constexpr const char* kSettings[] = {"numerics",
                                      "cuda_graph.warmup_steps",
                                      "cuda_graph.max_packed_seqs",
                                      "cuda_graph.graph_memory_limit",
+                                     "cuda_graph.max_seqlen",
+                                     "cuda_graph.evaluation",
                                      "offload",
                                      "offload.fraction",
                                      "offload.min_bytes",

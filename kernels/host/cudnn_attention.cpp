@@ -18,7 +18,7 @@ struct Shown {
 
   template <class Op>
   Shown(const Op& op, int from_class, int end_class) {
-    const AttentionClasses classes(op.qkv.rows, op.capacity);
+    const AttentionClasses classes(op.qkv.rows, op.capacity, op.max_seqlen);
     for (int c = from_class; c < end_class; ++c) {
       const AttentionClass& one = classes.list[c];
       for (std::int64_t s = 0; s < one.slots; ++s) {
@@ -42,7 +42,7 @@ void use_up(Scratch<std::uint8_t> workspace) {
 
 void run(HostQueue, const AttentionTables& op) {
   const std::int64_t capacity = slots_of(op);
-  const AttentionClasses classes(op.rows, capacity);
+  const AttentionClasses classes(op.rows, capacity, op.max_seqlen);
   const std::int64_t widths[] = {(op.heads + 2 * op.kv_heads) * op.head_dim, op.heads * op.head_dim,
                                  op.heads};
   for (int c = 0; c < classes.count; ++c) {
@@ -88,7 +88,7 @@ void run(HostQueue queue, const CudnnAttentionForward& op) {
 
 void run(HostQueue queue, const CudnnAttentionBackward& op) {
   use_up(op.workspace);
-  Shown documents(op, 1, AttentionClasses(op.qkv.rows, op.capacity).count);
+  Shown documents(op, 1, AttentionClasses(op.qkv.rows, op.capacity, op.max_seqlen).count);
   std::vector<float> delta(op.qkv.rows * op.heads);
   std::int32_t next_tile[2] = {};
   run(queue, AttentionBackward<bf16>{.qkv = op.qkv,

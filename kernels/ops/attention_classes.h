@@ -13,14 +13,17 @@ struct AttentionClass {
   std::int64_t first = 0;               // For its slots, among those of all classes.
 };
 
-// A function of the pack's rows and capacity alone. Class 0 has every document at its own place,
-// empty ones too: a forward pass. The others share the documents that are not empty, the longest
-// first: a backward pass.
+// A function of the pack's rows, of its capacity and of a bound on its documents alone. Class 0 has
+// every document at its own place, empty ones too: a forward pass. The others share the documents
+// that are not empty, the longest first: a backward pass.
 struct AttentionClasses {
   static constexpr std::int64_t kTile = 64;  // A library rounds lengths up to this.
   static constexpr int kMost = 16;
 
-  AttentionClasses(std::int64_t rows, std::int64_t capacity);
+  static constexpr std::int64_t kNoBound = INT64_MAX;
+
+  // `max_seqlen`: no document is longer, so no call has room for a longer one.
+  AttentionClasses(std::int64_t rows, std::int64_t capacity, std::int64_t max_seqlen = kNoBound);
 
   AttentionClass list[kMost] = {};
   int count = 0;

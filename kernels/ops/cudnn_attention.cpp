@@ -25,7 +25,7 @@ template <class Op>
 void check_common(const Op& op) {
   check_heads(op);
   const std::int64_t rows = op.qkv.rows;
-  const AttentionClasses classes(rows, op.capacity);
+  const AttentionClasses classes(rows, op.capacity, op.max_seqlen);
   require_contiguous(op.qkv, rows, (op.heads + 2 * op.kv_heads) * op.head_dim,
                      "qkv is [T, (heads + 2 kv_heads) hd]");
   require_contiguous(op.o, rows, op.heads * op.head_dim, "o is [T, heads * hd]");
@@ -39,7 +39,7 @@ void check_common(const Op& op) {
 
 void check(const AttentionTables& op) {
   check_heads(op);
-  const AttentionClasses classes(op.rows, slots_of(op));
+  const AttentionClasses classes(op.rows, slots_of(op), op.max_seqlen);
   require_shape(op.cu_seqlens, 1, op.cu_seqlens.cols, "cu_seqlens is [1, capacity + 1]");
   require_shape(op.cu_seqlens_padded, 1, op.cu_seqlens.cols,
                 "cu_seqlens_padded is [1, capacity + 1]");
@@ -58,7 +58,7 @@ std::int64_t reckoned_workspace(const CudnnAttentionForward&) { return 256; }
 // 2 for each pair of rows of the largest class and head; fp32 for dk and dv of every query head, in
 // rows as wide as those of qkv for each head of a group; a sum for each row and head.
 std::int64_t reckoned_workspace(const CudnnAttentionBackward& op) {
-  const AttentionClasses classes(op.qkv.rows, op.capacity);
+  const AttentionClasses classes(op.qkv.rows, op.capacity, op.max_seqlen);
   const auto round_up = [](std::int64_t x, std::int64_t step) {
     return (x + step - 1) / step * step;
   };

@@ -21,6 +21,8 @@ struct AttentionTables {
   Out<std::int32_t> lengths;           // [1, slots of all classes]
   Out<std::int64_t> offsets;           // [3, offsets of all classes], into qkv, o and lse.
   std::int64_t rows = 0;               // T
+  // No document that is to be shown is longer. A longer one is left out.
+  std::int64_t max_seqlen = AttentionClasses::kNoBound;
   std::int32_t heads = 1;
   std::int32_t kv_heads = 1;
   std::int32_t head_dim = 16;
@@ -40,7 +42,8 @@ struct CudnnAttentionForward {
   Out<float> lse;                 // [T, heads]
   Scratch<std::uint8_t>
       workspace;  // [1, bytes] No other call may use it meanwhile: the kernels count tiles in it.
-  std::int64_t capacity = 1;  // For the pack.
+  std::int64_t capacity = 1;                             // For the pack.
+  std::int64_t max_seqlen = AttentionClasses::kNoBound;  // As the tables have it.
   std::int32_t heads = 1;
   std::int32_t kv_heads = 1;
   std::int32_t head_dim = 16;
@@ -58,6 +61,7 @@ struct CudnnAttentionBackward {
   Out<bf16> dqkv;  // [T, (heads + 2 * kv_heads) * hd], gradients of the rotated q, k and of v.
   Scratch<std::uint8_t> workspace;
   std::int64_t capacity = 1;
+  std::int64_t max_seqlen = AttentionClasses::kNoBound;
   std::int32_t heads = 1;
   std::int32_t kv_heads = 1;
   std::int32_t head_dim = 16;

@@ -59,6 +59,26 @@ std::int64_t global_microbatches(const Scenario& scenario, std::int64_t step) {
   return scenario.training.microbatches_at(step) * scenario.parallel.data;
 }
 
+GraphNeed need_of(const Scenario::Data& data, const MicrobatchLengths& lengths) {
+  return {.slots = slots_in_use(data, lengths),
+          .longest = lengths.empty() ? 0 : std::ranges::max(lengths)};
+}
+
+GraphNeed larger(GraphNeed a, GraphNeed b) {
+  return {.slots = std::max(a.slots, b.slots), .longest = std::max(a.longest, b.longest)};
+}
+
+Unfit unfit(const Scenario& scenario, GraphNeed need) {
+  if (need.slots > std::ranges::max(scenario.cuda_graph.max_packed_seqs)) return Unfit::documents;
+  // No document is longer than the pack, or another rule refuses it.
+  const std::int64_t longest = scenario.cuda_graph.max_seqlen.value_or(need.longest);
+  return need.longest > longest ? Unfit::length : Unfit::no;
+}
+
+std::int64_t longest_captured(const Scenario& scenario) {
+  return scenario.cuda_graph.max_seqlen.value_or(scenario.data.pack_length);
+}
+
 std::int64_t longest_fitting(const Scenario::Data& data) {
   return std::max<std::int64_t>(0, data.pack_length / data.align * data.align - data.gaps);
 }

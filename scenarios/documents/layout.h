@@ -21,6 +21,9 @@ std::int64_t most_microbatches(const Scenario::Training& training);
 // Global microbatches of a step: those of all data-parallel ranks.
 std::int64_t global_microbatches(const Scenario& scenario, std::int64_t step);
 
+// cuda_graph.max_seqlen: the longest document that captured launches are made for.
+std::int64_t longest_captured(const Scenario& scenario);
+
 // The longest document whose slot fits a pack, 0 if none does.
 std::int64_t longest_fitting(const Scenario::Data& data);
 
@@ -39,6 +42,18 @@ std::int64_t tokens_of(const StepData& step);
 
 // Rows that the slots of these documents take together.
 std::int64_t pack_rows(const Scenario::Data& data, const MicrobatchLengths& lengths);
+
+// What a graph must be made for so that it can replay these documents.
+struct GraphNeed {
+  std::int64_t slots = 0, longest = 0;
+};
+GraphNeed need_of(const Scenario::Data& data, const MicrobatchLengths& lengths);
+// What the needs of several ranks or microbatches come to together.
+GraphNeed larger(GraphNeed a, GraphNeed b);
+// Why the largest bucket's graphs cannot replay them, if they cannot. Too many documents count
+// before too long ones.
+enum class Unfit { no, documents, length };
+Unfit unfit(const Scenario& scenario, GraphNeed need);
 
 // Slots these documents take, the dummy slot of `append_dummy_seq` included when rows are left
 // over.

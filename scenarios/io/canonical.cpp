@@ -32,7 +32,7 @@ std::string canonical_form(const Scenario& scenario) {
   std::string out = "{";
   std::vector<std::string> open;
   for (const Key& key : schema()) {
-    if (!key.counts(meant)) continue;
+    if (!key.counts(meant) || key.is_left_out(meant)) continue;
     const std::vector<std::string> sections = sections_of(key.path);
     const auto same =
         std::mismatch(open.begin(), open.end(), sections.begin(), sections.end()).first -

@@ -43,9 +43,11 @@ void add_machinery(const Scenario& scenario, std::vector<std::string>& keys) {
     keys.insert(keys.end(), {"training.optimizer.min_lr", "training.optimizer.decay_steps"});
   }
   if (!with_graphs(scenario)) {
-    keys.insert(keys.end(), {"cuda_graph.modules", "cuda_graph.warmup_steps",
-                             "cuda_graph.max_packed_seqs", "cuda_graph.graph_memory_limit"});
+    keys.insert(keys.end(),
+                {"cuda_graph.modules", "cuda_graph.warmup_steps", "cuda_graph.max_packed_seqs",
+                 "cuda_graph.graph_memory_limit", "cuda_graph.max_seqlen"});
   }
+  if (scenario.training.eval_every == 0) keys.push_back("cuda_graph.evaluation");
   if (!with_offload(scenario)) keys.push_back("offload");
   if (!with_sharding(scenario)) {
     keys.insert(keys.end(), {"fsdp.double_buffer", "fsdp.persist_buf_on_alloc_fail", "fsdp.unit",

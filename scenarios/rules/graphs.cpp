@@ -1,6 +1,6 @@
 // L15..L23: what a graph holds, and that some graph is replayed.
-#include <limits>
 #include <map>
+#include <optional>
 
 #include "scenarios/documents/layout.h"
 #include "scenarios/rules/legality.h"
@@ -112,57 +112,80 @@ Findings buckets_increase(const Scenario& scenario) {
 }
 
 // Looks at the documents after warm-up, up to kMostWork of them.
-class CapacitySearch {
+class NeedSearch {
  public:
-  explicit CapacitySearch(const Scenario& scenario)
-      : scenario_(scenario), all_(scenario.cuda_graph.impl == GraphImpl::full_iteration) {}
+  explicit NeedSearch(const Scenario& scenario) : scenario_(scenario) {}
 
-  // The least capacity with which something is replayed in a step: one microbatch, or under
+  // What each graph of a step must be made for: a graph runs one microbatch, or under
   // full_iteration all of them.
-  std::int64_t of_step(std::int64_t step) {
-    std::int64_t capacity = slots_of_ranks(step, 0);
+  std::vector<GraphNeed> of_step(std::int64_t step) {
+    const bool all = scenario_.cuda_graph.impl == GraphImpl::full_iteration;
+    std::vector<GraphNeed> needs{of_ranks(step, 0)};
     for (std::int64_t m = 1; m < scenario_.training.microbatches_at(step) && !is_too_long(); ++m) {
-      const std::int64_t slots = slots_of_ranks(step, m);
-      capacity = all_ ? std::max(capacity, slots) : std::min(capacity, slots);
+      const GraphNeed need = of_ranks(step, m);
+      all ? void(needs[0] = larger(needs[0], need)) : needs.push_back(need);
     }
-    return capacity;
+    return needs;
   }
   bool is_too_long() const { return work_ > kMostWork; }
 
  private:
-  // Slots of microbatch m: the most that any rank needs, since all ranks take the same way.
-  std::int64_t slots_of_ranks(std::int64_t step, std::int64_t m) {
+  // Microbatch m on every rank, since all ranks take the same way.
+  GraphNeed of_ranks(std::int64_t step, std::int64_t m) {
     const std::int64_t ranks = scenario_.parallel.data;
-    std::int64_t most = 0;
+    GraphNeed most;
     for (std::int64_t r = 0; r < ranks && !is_too_long(); ++r) {
-      const std::int64_t slots =
-          slots_in_use(scenario_.data, microbatch_lengths(scenario_, step, m * ranks + r));
-      work_ += 1 + slots;
-      most = std::max(most, slots);
+      const GraphNeed need =
+          need_of(scenario_.data, microbatch_lengths(scenario_, step, m * ranks + r));
+      work_ += 1 + need.slots;
+      most = larger(most, need);
     }
     return most;
   }
 
   const Scenario& scenario_;
-  const bool all_;
   std::int64_t work_ = 0;
 };
+
+// The least change with which one of the needs fits.
+Findings nearest_fit(const Scenario& scenario, const std::vector<GraphNeed>& needs) {
+  const auto least = [&](Unfit reason, auto member) {
+    std::optional<std::int64_t> value;
+    for (const GraphNeed& need : needs) {
+      GraphNeed other = need;
+      (reason == Unfit::documents ? other.slots : other.longest) = 0;
+      if (unfit(scenario, other) == Unfit::no)
+        value = std::min(value.value_or(need.*member), need.*member);
+    }
+    return value;
+  };
+  if (const auto slots = least(Unfit::documents, &GraphNeed::slots)) {
+    return {{"cuda_graph.max_packed_seqs", to_string(*slots),
+             "the least need after warm-up is " + to_string(*slots) + " slots"}};
+  }
+  const auto longest = least(Unfit::length, &GraphNeed::longest);
+  const std::int64_t shortest = std::max<std::int64_t>(
+      1, longest ? *longest : std::ranges::min(needs, {}, &GraphNeed::longest).longest);
+  return {{"cuda_graph.max_seqlen", to_string(shortest),
+           "the least need after warm-up is documents of " + to_string(shortest) + " tokens"}};
+}
 
 Findings something_fits_a_bucket(const Scenario& scenario) {
   const DataKind kind = scenario.data.kind;
   const bool drawn = kind == DataKind::lengths || kind == DataKind::distribution;
   if (!drawn || !with_graphs(scenario) || allows_no_replay(scenario)) return {};
-  const std::int64_t largest = std::ranges::max(scenario.cuda_graph.max_packed_seqs);
-  std::int64_t least = std::numeric_limits<std::int64_t>::max();
-  CapacitySearch search(scenario);
+  std::vector<GraphNeed> needs;
+  NeedSearch search(scenario);
   for (std::int64_t step = scenario.cuda_graph.warmup_steps; step < scenario.training.steps;
        ++step) {
-    least = std::min(least, search.of_step(step));
-    if (least <= largest || search.is_too_long()) return {};
+    for (const GraphNeed& need : search.of_step(step)) {
+      if (unfit(scenario, need) == Unfit::no) return {};
+      needs.push_back(need);
+    }
+    if (search.is_too_long()) return {};
   }
-  if (least == std::numeric_limits<std::int64_t>::max()) return {};  // No step after warm-up: L22.
-  return {{"cuda_graph.max_packed_seqs", to_string(least),
-           "the least need after warm-up is " + to_string(least) + " slots"}};
+  if (needs.empty()) return {};  // No step after warm-up: L22.
+  return nearest_fit(scenario, needs);
 }
 
 }  // namespace
@@ -214,11 +237,11 @@ std::span<const Rule> graph_rules() {
       {"L23", "buckets must increase", "a bucket is chosen by its size", buckets_increase,
        "cuda_graph.max_packed_seqs", "cuda_graph: {max_packed_seqs: [8, 4]}"},
       {"L23",
-       "some microbatch after warm-up must fit the largest bucket (full_iteration: all of some "
-       "step), unless counters "
-       "allow graph_replays 0",
+       "some microbatch after warm-up must fit the largest bucket and max_seqlen (full_iteration: "
+       "all of some step), unless counters allow graph_replays 0",
        "none would be replayed", something_fits_a_bucket,
-       "cuda_graph.max_packed_seqs cuda_graph.impl cuda_graph.warmup_steps data.documents "
+       "cuda_graph.max_packed_seqs cuda_graph.max_seqlen cuda_graph.impl cuda_graph.warmup_steps "
+       "data.documents "
        "data.distribution data.tail "
        "expect.counters",
        "data: {documents: [[[3, 4]]]}, cuda_graph: {max_packed_seqs: 1}"},

@@ -49,9 +49,10 @@ const std::vector<std::string>& names_in(const std::string& section) {
 
 const std::vector<std::string>& computed_keys() {
   static const std::vector<std::string> keys{
-      "model.vocab",         "model.moe.pad_to_capacity",
-      "data.long_documents", "data.distribution.median",
-      "training.in_flight",  "training.optimizer.decay_steps"};
+      "model.vocab",          "model.moe.pad_to_capacity",
+      "data.long_documents",  "data.distribution.median",
+      "training.in_flight",   "training.optimizer.decay_steps",
+      "cuda_graph.max_seqlen"};
   return keys;
 }
 
@@ -79,6 +80,7 @@ void fill_defaults(Scenario& scenario, const std::set<std::string>& given) {
   }
   if (computes("training.optimizer.decay_steps"))
     scenario.training.optimizer.decay_steps = scenario.training.steps;
+  if (computes("cuda_graph.max_seqlen")) scenario.cuda_graph.max_seqlen.reset();
 }
 
 std::vector<DependentRange> out_of_dependent_range(const Scenario& scenario,
@@ -103,6 +105,7 @@ std::vector<DependentRange> out_of_dependent_range(const Scenario& scenario,
   check("training.optimizer.lr_warmup", training.optimizer.lr_warmup, zero, training.steps,
         integer);
   check("training.eval_every", training.eval_every, zero, training.steps, integer);
+  check("cuda_graph.max_seqlen", longest_captured(scenario), one, data.pack_length, integer);
   return list;
 }
 

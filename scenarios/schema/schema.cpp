@@ -1,5 +1,6 @@
 #include "scenarios/schema/schema.h"
 
+#include "scenarios/documents/layout.h"
 #include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
@@ -35,6 +36,31 @@ template <class... Kind>
 Key only_for(Key key, Kind... kind) {
   key.counts = [=](const Scenario& s) { return ((s.data.kind == kind) || ...); };
   return key;
+}
+
+// A key that schema 1 gained after its first tokens were printed. The canonical form has it only
+// where it differs from its default, so that older canonical forms and tokens keep their bytes.
+Key added(Key key) {
+  key.is_left_out = [write = key.write](const Scenario& s) {
+    return write(s, Style::json) == write(Scenario(), Style::json);
+  };
+  return key;
+}
+
+// The same for cuda_graph.max_seqlen, whose default is another key's value.
+Key max_seqlen_key() {
+  Key made =
+      key("cuda_graph.max_seqlen",
+          {"the longest document that captured launches are made for, at most pack_length; a "
+           "microbatch with a longer one falls back to eager; computed: data.pack_length",
+           "tokens"},
+          Int{1, 1048576}, longest_captured,
+          [](Scenario& s, std::int64_t longest) { s.cuda_graph.max_seqlen = longest; });
+  made.copy = [](const Scenario& from, Scenario& to) {
+    to.cuda_graph.max_seqlen = from.cuda_graph.max_seqlen;
+  };
+  made.is_left_out = [](const Scenario& s) { return longest_captured(s) == s.data.pack_length; };
+  return made;
 }
 
 bool is_lower_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
@@ -374,6 +400,12 @@ void add_machinery(std::vector<Key>& keys) {
        key("cuda_graph.graph_memory_limit",
            {"above it the least recently used bucket is evicted; 0: no limit", "bytes"}, Int{},
            AT(cuda_graph.graph_memory_limit)),
+       max_seqlen_key(),
+       added(
+           key("cuda_graph.evaluation",
+               {"what evaluations do under impl partial: run eagerly, or replay forward graphs of "
+                "their own"},
+               Word<GraphEvaluation>{}, AT(cuda_graph.evaluation))),
        key("offload.modules", {"activations that are offloaded to the host; []: off"},
            Set<OffloadModule>{}, AT(offload.modules)),
        key("offload.fraction",

@@ -34,6 +34,8 @@ struct Key {
   // Whether the canonical form has the key: keys of the data that its kind does not read are left
   // out.
   std::function<bool(const Scenario&)> counts = [](const Scenario&) { return true; };
+  // Whether the canonical form leaves the key out because it came later and is at its default.
+  std::function<bool(const Scenario&)> is_left_out = [](const Scenario&) { return false; };
 };
 
 // In the order of the document.

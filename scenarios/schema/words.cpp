@@ -20,6 +20,7 @@ LOCKSTEP_WORDS(LongDocuments, "split", "truncate", "error")
 LOCKSTEP_WORDS(Tail, "append_dummy_seq", "extend_last")
 LOCKSTEP_WORDS(LrSchedule, "constant", "linear", "cosine")
 LOCKSTEP_WORDS(GraphImpl, "none", "partial", "full_iteration")
+LOCKSTEP_WORDS(GraphEvaluation, "eager", "replay")
 LOCKSTEP_WORDS(GraphModule, "attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba")
 LOCKSTEP_WORDS(OffloadModule, "attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm",
                "mlp_fc1", "expert_fc1", "moe_act", "mamba_in_proj", "mamba_scan")
@@ -35,7 +36,7 @@ LOCKSTEP_WORDS(ExpectedVerdict, "holds", "violated", "refused")
 const std::vector<std::string>& counter_names() {
   static const std::vector<std::string> list = [] {
     std::vector<std::string> names;
-    for (int i = 0; i <= static_cast<int>(Counter::schedules_explored); ++i)
+    for (int i = 0; i <= static_cast<int>(Counter::evaluation_replays); ++i)
       names.push_back(to_text(static_cast<Counter>(i)));
     return names;
   }();
@@ -47,7 +48,7 @@ const std::vector<std::string>& rule_names() {
     std::vector<std::string> names{"none"};
     const auto number = [](int i) { return std::string(i < 10 ? "0" : "") + std::to_string(i); };
     for (int i = 1; i <= 8; ++i) names.push_back("Y" + number(i));
-    for (int i = 0; i <= 40; ++i) names.push_back("L" + number(i));
+    for (int i = 0; i <= 41; ++i) names.push_back("L" + number(i));
     return names;
   }();
   return list;

@@ -135,6 +135,9 @@ inline void draw_machinery(Scenario& scenario) {
   scenario.cuda_graph.impl = any_word<GraphImpl>();
   scenario.cuda_graph.modules = any_set<GraphModule>();
   scenario.cuda_graph.max_packed_seqs = any_list(1, 8, [] { return any_int(1, 65536); });
+  if (*rc::gen::arbitrary<bool>())
+    scenario.cuda_graph.max_seqlen = any_int(1, scenario.data.pack_length);
+  scenario.cuda_graph.evaluation = any_word<GraphEvaluation>();
   scenario.offload.modules = any_set<OffloadModule>();
   scenario.offload.fraction = any_ratio(0, 1'000'000);
   if (*rc::gen::arbitrary<bool>()) scenario.offload.max_inflight = any_int(0, 1024);

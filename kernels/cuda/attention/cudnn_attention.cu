@@ -41,7 +41,7 @@ __global__ void place_documents(AttentionTables op, AttentionClasses classes) {
 }  // namespace
 
 void run(CudaQueue queue, const AttentionTables& op) {
-  const AttentionClasses classes(op.rows, slots_of(op));
+  const AttentionClasses classes(op.rows, slots_of(op), op.max_seqlen);
   launch(queue, dim3(static_cast<unsigned>(classes.count)), dim3(kWarp), kPdl, place_documents, op,
          classes);
 }

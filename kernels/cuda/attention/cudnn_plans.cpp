@@ -196,7 +196,7 @@ Call call_of(const Op& op, const AttentionClass& one) {
 template <class Op>
 void for_calls(const Op& op,
                const std::function<void(int, const AttentionClass&, const Call&)>& body) {
-  const AttentionClasses classes(op.qkv.rows, op.capacity);
+  const AttentionClasses classes(op.qkv.rows, op.capacity, op.max_seqlen);
   const Range calls = range(classes, op);
   for (int c = calls.first; c < calls.end; ++c) {
     const AttentionClass& one = classes.list[c];
@@ -232,7 +232,7 @@ void* writable(const void* data) { return const_cast<void*>(data); }
 
 template <class Op>
 void run_op(CUstream_st* stream, const Op& op) {
-  const AttentionClasses classes(op.qkv.rows, op.capacity);
+  const AttentionClasses classes(op.qkv.rows, op.capacity, op.max_seqlen);
   if (fe::detail::set_stream(cudnn_handle(), stream) != CUDNN_STATUS_SUCCESS) {
     throw std::runtime_error("cuDNN takes no stream");
   }

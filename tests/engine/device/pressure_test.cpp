@@ -142,7 +142,7 @@ TEST(Pressure, StagingMemoryHasNoValueBeforeEachUse) {
   const HostPackedBatch pack{
       std::vector<std::int32_t>(16, 5), std::vector<std::int32_t>(16, 6), {16}, {0}, 16};
   loader.load_state({}, true);
-  loader.load(0, pack, compute);
+  loader.load(0, pack, false, compute);
   const std::int64_t bytes = (2 * 16 + 2 * 4 + 1) * 4;
   EXPECT_EQ(loader.bytes_poisoned(), bytes + static_cast<std::int64_t>(sizeof(StepState)));
   loader.wait_for(0, compute);

@@ -59,6 +59,39 @@ TEST(Expectations, TheDefaultScenarioLaunchesSixteenGraphs) {
   EXPECT_EQ(expected(scenario, Counter::graphs_captured).min, 8);
 }
 
+TEST(Expectations, FallbacksAreCountedByReason) {
+  Scenario scenario;
+  scenario.training.steps = 3;
+  scenario.cuda_graph.max_packed_seqs = {4};
+  scenario.cuda_graph.max_seqlen = 33;
+  scenario.data.documents = {{{64}}, {{3, 4, 20, 15, 9}, {34}}, {{33}, {1, 1, 1, 1, 34}}};
+  const auto count = [&](Counter counter) { return expected(scenario, counter).max; };
+  EXPECT_EQ(count(Counter::eager_fallbacks), 3);
+  EXPECT_EQ(count(Counter::fallbacks_documents), 2);
+  EXPECT_EQ(count(Counter::fallbacks_length), 1);
+  EXPECT_EQ(count(Counter::fallbacks_cut), 0);
+  EXPECT_EQ(count(Counter::graph_replays), 4);
+  // One graph of each step falls back by the first reason that any of its microbatches has.
+  scenario.cuda_graph.impl = GraphImpl::full_iteration;
+  EXPECT_EQ(count(Counter::eager_fallbacks), 2);
+  EXPECT_EQ(count(Counter::fallbacks_documents), 2);
+  EXPECT_EQ(count(Counter::fallbacks_length), 0);
+}
+
+TEST(Expectations, EvaluationsAreReplayedAfterWarmUpWhereTheyFit) {
+  Scenario scenario;
+  scenario.training.eval_every = 1;
+  EXPECT_EQ(expected(scenario, Counter::evaluation_replays).max, 0);
+  const std::int64_t captured = expected(scenario, Counter::graphs_captured).min;
+  scenario.cuda_graph.evaluation = GraphEvaluation::replay;
+  // Two regions, two microbatches, the last two of three steps.
+  EXPECT_EQ(expected(scenario, Counter::evaluation_replays).min, 8);
+  EXPECT_EQ(expected(scenario, Counter::graph_replays).min, 16 + 8);
+  EXPECT_EQ(expected(scenario, Counter::graphs_captured).min, captured + 2);
+  scenario.cuda_graph.max_seqlen = 33;
+  EXPECT_EQ(expected(scenario, Counter::evaluation_replays).min, 6) << "one document of 64 tokens";
+}
+
 TEST(Expectations, WhatIsNotSavedIsComputedAgainOnceAMicrobatch) {
   Scenario scenario;
   EXPECT_EQ(expected(scenario, Counter::ops_recomputed).max, 0);
@@ -280,16 +313,18 @@ TEST(Expectations, AScenarioThatReplaysNothingIsVacuousUnlessItSaysSo) {
   Scenario scenario;
   scenario.cuda_graph.max_packed_seqs = {1};
   scenario.data.documents = {{{1, 2}, {3, 4}}};
-  const Counters counters{{Counter::graph_replays, 0},      {Counter::eager_fallbacks, 4},
-                          {Counter::graphs_captured, 8},    {Counter::max_outstanding, 2},
-                          {Counter::evaluations, 0},        {Counter::recaptures, 0},
-                          {Counter::collectives, 0},        {Counter::persistent_buffers, 0},
-                          {Counter::bytes_planned, 0},      {Counter::bytes_offloaded, 0},
-                          {Counter::bytes_reloaded, 0},     {Counter::ops_recomputed, 0},
-                          {Counter::attention_by_cudnn, 0}, {Counter::collectives_in_graphs, 0},
-                          {Counter::offloads_delayed, 0},   {Counter::host_syncs, 12},
-                          {Counter::expert_rows_read, 0},   {Counter::ops, 9},
-                          {Counter::spare_buffers, 0},      {Counter::graphs_evicted, 0},
+  const Counters counters{{Counter::graph_replays, 0},       {Counter::eager_fallbacks, 4},
+                          {Counter::fallbacks_documents, 4}, {Counter::fallbacks_length, 0},
+                          {Counter::fallbacks_cut, 0},       {Counter::evaluation_replays, 0},
+                          {Counter::graphs_captured, 8},     {Counter::max_outstanding, 2},
+                          {Counter::evaluations, 0},         {Counter::recaptures, 0},
+                          {Counter::collectives, 0},         {Counter::persistent_buffers, 0},
+                          {Counter::bytes_planned, 0},       {Counter::bytes_offloaded, 0},
+                          {Counter::bytes_reloaded, 0},      {Counter::ops_recomputed, 0},
+                          {Counter::attention_by_cudnn, 0},  {Counter::collectives_in_graphs, 0},
+                          {Counter::offloads_delayed, 0},    {Counter::host_syncs, 12},
+                          {Counter::expert_rows_read, 0},    {Counter::ops, 9},
+                          {Counter::spare_buffers, 0},       {Counter::graphs_evicted, 0},
                           {Counter::slots_live, 2}};
   EXPECT_EQ(unmet(expectations(scenario, Lengths(scenario)), counters),
             "graph_replays is 0, expected at least 1 (the scenario asks for graphs)");
@@ -299,16 +334,18 @@ TEST(Expectations, AScenarioThatReplaysNothingIsVacuousUnlessItSaysSo) {
 
 TEST(Expectations, OneLaunchTooFewOrTooManyIsUnmet) {
   const Scenario scenario;
-  Counters counters{{Counter::graph_replays, 16},     {Counter::eager_fallbacks, 0},
-                    {Counter::graphs_captured, 8},    {Counter::max_outstanding, 2},
-                    {Counter::evaluations, 0},        {Counter::recaptures, 0},
-                    {Counter::collectives, 0},        {Counter::persistent_buffers, 0},
-                    {Counter::bytes_planned, 0},      {Counter::bytes_offloaded, 0},
-                    {Counter::bytes_reloaded, 0},     {Counter::ops_recomputed, 0},
-                    {Counter::attention_by_cudnn, 0}, {Counter::collectives_in_graphs, 0},
-                    {Counter::offloads_delayed, 0},   {Counter::host_syncs, 12},
-                    {Counter::expert_rows_read, 0},   {Counter::ops, 9},
-                    {Counter::spare_buffers, 0},      {Counter::graphs_evicted, 0},
+  Counters counters{{Counter::graph_replays, 16},      {Counter::eager_fallbacks, 0},
+                    {Counter::fallbacks_documents, 0}, {Counter::fallbacks_length, 0},
+                    {Counter::fallbacks_cut, 0},       {Counter::evaluation_replays, 0},
+                    {Counter::graphs_captured, 8},     {Counter::max_outstanding, 2},
+                    {Counter::evaluations, 0},         {Counter::recaptures, 0},
+                    {Counter::collectives, 0},         {Counter::persistent_buffers, 0},
+                    {Counter::bytes_planned, 0},       {Counter::bytes_offloaded, 0},
+                    {Counter::bytes_reloaded, 0},      {Counter::ops_recomputed, 0},
+                    {Counter::attention_by_cudnn, 0},  {Counter::collectives_in_graphs, 0},
+                    {Counter::offloads_delayed, 0},    {Counter::host_syncs, 12},
+                    {Counter::expert_rows_read, 0},    {Counter::ops, 9},
+                    {Counter::spare_buffers, 0},       {Counter::graphs_evicted, 0},
                     {Counter::slots_live, 2}};
   const auto check = [&] { return unmet(expectations(scenario, Lengths(scenario)), counters); };
   EXPECT_EQ(check(), "");

@@ -167,7 +167,10 @@ Scenario with_packing(Scenario s, const Packing& p) {
                     : std::min(t.in_flight, t.microbatches);
   t.optimizer.lr_warmup = std::min(t.optimizer.lr_warmup, t.steps);
   s.cuda_graph.warmup_steps = std::min<std::int64_t>(s.cuda_graph.warmup_steps, t.steps - 1);
-  if (!check_legality(s).empty()) s.cuda_graph.max_packed_seqs = {64};
+  if (!check_legality(s).empty()) {
+    s.cuda_graph.max_packed_seqs = {64};
+    s.cuda_graph.max_seqlen.reset();
+  }
   if (!check_legality(s).empty()) s.data.mask = {};
   test::leave_out_what_is_refused(s);
   return s;

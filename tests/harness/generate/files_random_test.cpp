@@ -98,6 +98,7 @@ Scenario reads_files(Choices& c, const TemporaryFolder& folder) {
   d.mask.document_end = d.long_documents != LongDocuments::split || c.one_in(2);
   if (d.kind == DataKind::jsonl && c.one_in(2)) d.mask.roles = {"assistant", "user"};
   s.cuda_graph.max_packed_seqs = {c.between(1, 12), 4096};
+  s.cuda_graph.max_seqlen.reset();
   write_files(c, folder, s);
   return s;
 }

@@ -32,6 +32,7 @@ void take_another_capacity(Scenario& s, Choices& c) {
   const std::int64_t largest = s.cuda_graph.max_packed_seqs.back();
   s.cuda_graph.max_packed_seqs = c.pick<std::vector<std::int64_t>>(
       {{largest + 1}, {largest, largest + 9}, {largest, largest + 1, 8192}, {4096}});
+  s.cuda_graph.max_seqlen.reset();
   s.cuda_graph.graph_memory_limit = c.pick<std::int64_t>({0, 1, 100'000});
 }
 
@@ -49,6 +50,8 @@ void take_other_graphs(Scenario& s, GraphImpl impl) {
   if (router) s.cuda_graph.modules = {GraphModule::moe_router};
   s.cuda_graph.warmup_steps = 1;
   s.cuda_graph.max_packed_seqs = {4096};
+  s.cuda_graph.max_seqlen.reset();
+  s.cuda_graph.evaluation = GraphEvaluation::eager;
   s.training.recapture_at.clear();
 }
 void switch_graphs(Scenario& s, Choices&) {

@@ -76,6 +76,7 @@ inline Scenario on_one_rank(Scenario s) {
   if (check_legality(s).empty()) return s;
   s.data.mask = {};
   s.cuda_graph.max_packed_seqs = {4096};
+  s.cuda_graph.max_seqlen.reset();
   if (check_legality(s).empty()) return s;
   s.data.kind = DataKind::lengths;
   s.data.distribution = {};

@@ -16,7 +16,9 @@ namespace lockstep {
 namespace {
 
 struct Shape {
-  std::int64_t rows, capacity;
+  std::int64_t rows, capacity, max_seqlen;
+  std::int64_t bound() const { return std::min(rows, max_seqlen); }
+  AttentionClasses classes() const { return {rows, capacity, max_seqlen}; }
 };
 
 Shape any_shape() {
@@ -24,26 +26,29 @@ Shape any_shape() {
       rc::gen::inRange<std::int64_t>(1, 300),
       rc::gen::inRange<std::int64_t>(1, (std::int64_t{1} << 20) + 1),
       rc::gen::map(rc::gen::inRange(0, 21), [](int e) { return std::int64_t{1} << e; }));
-  return {rows, *rc::gen::oneOf(rc::gen::inRange<std::int64_t>(1, 9),
-                                rc::gen::inRange<std::int64_t>(1, 2000))};
+  const std::int64_t capacity = *rc::gen::oneOf(rc::gen::inRange<std::int64_t>(1, 9),
+                                                rc::gen::inRange<std::int64_t>(1, 2000));
+  return {rows, capacity,
+          *rc::gen::oneOf(rc::gen::just(AttentionClasses::kNoBound),
+                          rc::gen::inRange<std::int64_t>(1, rows + 1))};
 }
 
 RC_GTEST_PROP(AttentionClasses, EveryLengthHasOneClassOfABackwardPass, ()) {
   const Shape shape = any_shape();
-  const AttentionClasses classes(shape.rows, shape.capacity);
+  const AttentionClasses classes = shape.classes();
   RC_ASSERT(classes.count >= 2);
-  RC_ASSERT(classes.list[1].longest == shape.rows);
+  RC_ASSERT(classes.list[1].longest == shape.bound());
   RC_ASSERT(classes.list[classes.count - 1].above == 0);
   for (int c = 2; c < classes.count; ++c)
     RC_ASSERT(classes.list[c].longest == classes.list[c - 1].above);
-  RC_ASSERT(classes.list[0].above < 0 && classes.list[0].longest == shape.rows);
+  RC_ASSERT(classes.list[0].above < 0 && classes.list[0].longest == shape.bound());
   RC_ASSERT(classes.list[0].slots == shape.capacity);
 }
 
 // The most documents longer than `above` that a pack can hold.
 RC_GTEST_PROP(AttentionClasses, EveryPackFits, ()) {
   const Shape shape = any_shape();
-  const AttentionClasses classes(shape.rows, shape.capacity);
+  const AttentionClasses classes = shape.classes();
   for (int c = 1; c < classes.count; ++c) {
     const std::int64_t most = std::min(shape.capacity, shape.rows / (classes.list[c].above + 1));
     RC_ASSERT(classes.list[c].slots == most);
@@ -52,7 +57,7 @@ RC_GTEST_PROP(AttentionClasses, EveryPackFits, ()) {
 
 RC_GTEST_PROP(AttentionClasses, NoneTakesMoreThanTheLongestDocumentAlone, ()) {
   const Shape shape = any_shape();
-  const AttentionClasses classes(shape.rows, shape.capacity);
+  const AttentionClasses classes = shape.classes();
   const auto tiles = [](std::int64_t rows) {
     return (rows + AttentionClasses::kTile - 1) / AttentionClasses::kTile;
   };
@@ -66,7 +71,7 @@ RC_GTEST_PROP(AttentionClasses, NoneTakesMoreThanTheLongestDocumentAlone, ()) {
 
 RC_GTEST_PROP(AttentionClasses, SlotsLieEndToEnd, ()) {
   const Shape shape = any_shape();
-  const AttentionClasses classes(shape.rows, shape.capacity);
+  const AttentionClasses classes = shape.classes();
   std::int64_t first = 0;
   for (int c = 0; c < classes.count; ++c) {
     RC_ASSERT(classes.list[c].first == first);

@@ -67,6 +67,22 @@ TEST(Documents, DummySlotCountsOnlyWhenRowsAreLeft) {
   EXPECT_EQ(slots_in_use(data, MicrobatchLengths{17, 31}), 2);
 }
 
+TEST(Documents, AGraphIsMadeForSlotsAndForTheLongestDocument) {
+  Scenario scenario;
+  scenario.cuda_graph.max_packed_seqs = {2, 3};
+  const auto reason = [&](const MicrobatchLengths& lengths) {
+    return unfit(scenario, need_of(scenario.data, lengths));
+  };
+  EXPECT_EQ(reason({20, 0, 30}), Unfit::no);
+  EXPECT_EQ(reason({64}), Unfit::no) << "no bound but the pack";
+  EXPECT_EQ(reason({1, 1, 1, 1}), Unfit::documents);
+  scenario.cuda_graph.max_seqlen = 30;
+  EXPECT_EQ(reason({20, 0, 30}), Unfit::no);
+  EXPECT_EQ(reason({31}), Unfit::length);
+  EXPECT_EQ(reason({31, 1, 1, 1}), Unfit::documents) << "too many documents count first";
+  EXPECT_EQ(reason({}), Unfit::no);
+}
+
 TEST(Documents, ListsRepeatByStepAndMicrobatch) {
   Scenario scenario;
   scenario.training.microbatches = 3;

@@ -374,6 +374,8 @@ TEST(Y06, RefusesValuesOutOfRange) {
                            "offload: {max_inflight: 1025}",
                            "cuda_graph: {max_packed_seqs: 0}",
                            "cuda_graph: {max_packed_seqs: []}",
+                           "cuda_graph: {max_seqlen: 0}",
+                           "cuda_graph: {max_seqlen: 65}",
                            "cuda_graph: {max_packed_seqs: [1, 2, 3, 4, 5, 6, 7, 8, 9]}",
                            "fsdp: {unit: []}",
                            "data: {documents: []}",
@@ -393,7 +395,7 @@ TEST(Y06, RefusesValuesOutOfRange) {
 
 TEST(Y06, RefusesWordsThatAreNone) {
   for (const char* rest : {"cuda_graph: {impl: full}", "numerics: [fp16]", "data: {kind: json}",
-                           "expect: {error: L41}", "expect: {verdict: hold}",
+                           "expect: {error: L42}", "expect: {verdict: hold}",
                            "model: {mlp: {activation: 3}}", "data: {tail: \"\"}"}) {
     EXPECT_EQ(reading_rules(with_head(rest)), "Y06") << rest;
   }

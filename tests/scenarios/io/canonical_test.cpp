@@ -58,6 +58,8 @@ TEST(CanonicalForm, IsEqualForFilesThatMeanTheSame) {
   same("expect: {counters: {ops: {min: 3, max: 3}}}\n", "expect: {counters: {ops: 3}}\n");
   same("checker: {delays: [{stream: d2h, spin: 1, rank: all}]}\n",
        "checker: {delays: [{stream: d2h, spin: 1}]}\n");
+  same("cuda_graph: {max_seqlen: 20}\ndata: {pack_length: 20, documents: [[[1]]]}\n",
+       "data: {pack_length: 20, documents: [[[1]]]}\n");
   same("data: {distribution: {shape: equal}}\n", "");  // Kind lengths reads no distribution.
 }
 
@@ -84,6 +86,20 @@ TEST(CanonicalForm, HoldsOnlyWhatTheKindReads) {
   EXPECT_THAT(canonical_form(scenario), Not(HasSubstr("roles")));
   scenario.data.kind = DataKind::jsonl;
   EXPECT_THAT(canonical_form(scenario), HasSubstr(R"("microbatches":[],"roles":["assistant"]},)"));
+}
+
+// So that canonical forms and tokens from before a key existed keep their bytes.
+TEST(CanonicalForm, HoldsALaterKeyOnlyWhereItDiffersFromItsDefault) {
+  Scenario scenario = named("x");
+  const std::string plain = canonical_form(scenario);
+  EXPECT_THAT(plain, HasSubstr(R"("graph_memory_limit":0},)"));
+  scenario.cuda_graph.max_seqlen = scenario.data.pack_length;
+  EXPECT_EQ(canonical_form(scenario), plain);
+  scenario.cuda_graph.max_seqlen = 63;
+  scenario.cuda_graph.evaluation = GraphEvaluation::replay;
+  EXPECT_THAT(canonical_form(scenario),
+              HasSubstr(R"("graph_memory_limit":0,"max_seqlen":63,"evaluation":"replay"},)"));
+  EXPECT_THAT(to_full_yaml(named("x")), HasSubstr("  max_seqlen: 64\n  evaluation: eager\n"));
 }
 
 TEST(CanonicalForm, ReadsBackEqual) {

@@ -110,6 +110,8 @@ cuda_graph:
   warmup_steps: 1
   max_packed_seqs: 8
   graph_memory_limit: 0
+  max_seqlen: 64
+  evaluation: eager
 offload:
   modules: []
   fraction: 1

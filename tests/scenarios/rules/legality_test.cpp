@@ -249,6 +249,18 @@ const std::vector<Example>& examples() {
          s.data.documents = {{{1}}, {{4, 4, 4}, {4, 4, 4, 4}}}, s.training.steps = 2;
        },
        [](Scenario& s) { s.cuda_graph.max_packed_seqs = {4}; }},
+      {"L23", "cuda_graph.max_seqlen", "5",  // A pack of four slots does not fit in any case.
+       [](Scenario& s) {
+         s.cuda_graph.max_packed_seqs = {3}, s.cuda_graph.max_seqlen = 4;
+         s.data.documents = {{{1}}, {{5, 1}, {6, 6, 6, 6}}, {{6}, {7}}};
+       },
+       [](Scenario& s) { s.cuda_graph.max_seqlen = 5; }},
+      {"L23", "cuda_graph.max_packed_seqs", "4",  // The only packs of short enough documents.
+       [](Scenario& s) {
+         s.cuda_graph.max_packed_seqs = {3}, s.cuda_graph.max_seqlen = 4;
+         s.data.documents = {{{1}}, {{4, 4, 4, 4}, {5}}, {{6}, {7}}};
+       },
+       [](Scenario& s) { s.cuda_graph.max_packed_seqs = {4}; }},
       {"L24", "offload.modules", "[mlp_fc1]", [](Scenario& s) { offload(s, "M-", {core_attn}); },
        [](Scenario& s) { s.offload.modules = {mlp_fc1}; }},
       {"L24", "model.recompute", "[mlp_act]",
@@ -350,6 +362,12 @@ const std::vector<Example>& examples() {
          s.expect.verdict = ExpectedVerdict::violated, s.expect.counters[Counter::ops].min = 1;
        },
        [](Scenario& s) { s.expect.counters.clear(); }},
+      {"L41", "cuda_graph.evaluation", "eager",
+       [](Scenario& s) {
+         s.cuda_graph.impl = GraphImpl::full_iteration;
+         s.cuda_graph.evaluation = GraphEvaluation::replay;
+       },
+       [](Scenario& s) { s.cuda_graph.evaluation = GraphEvaluation::eager; }},
   };
   return list;
 }
@@ -598,42 +616,6 @@ TEST(Built, ListAndRefusalsAgree) {
     if (built[key]) continue;
     EXPECT_EQ(errors[0].what, "not built yet: " + key);
   }
-}
-
-TEST(Effect, KeysOfAbsentLayersAndSwitchedOffMachineryAreListed) {
-  const auto defaults = keys_without_effect(Scenario{});
-  EXPECT_THAT(defaults, IsSupersetOf({"model.moe", "offload", "fsdp.unit", "data.path",
-                                      "data.distribution"}));
-  EXPECT_THAT(defaults, Not(Contains("model.mamba")));
-  const auto other = keys_without_effect(edited([](Scenario& s) {
-    s.model.pattern = "E";
-    s.cuda_graph.impl = GraphImpl::none;
-    s.data.kind = DataKind::distribution;
-  }));
-  EXPECT_THAT(other,
-              IsSupersetOf({"model.attention", "model.mamba", "model.mlp.hidden", "data.documents",
-                            "data.distribution.sigma", "cuda_graph.modules"}));
-  EXPECT_THAT(other, Not(Contains("model.moe")));
-  EXPECT_THAT(other, Not(Contains("model.mlp")));  // Its activation is the experts' too.
-}
-
-TEST(Effect, WhatAStrategyDoesNotReadIsListed) {
-  const auto keys = [](Sharding strategy, bool double_buffer) {
-    return keys_without_effect(edited([&](Scenario& s) {
-      shard(s);
-      s.fsdp.strategy = strategy;
-      s.fsdp.double_buffer = double_buffer;
-    }));
-  };
-  EXPECT_THAT(keys(Sharding::optim, true), IsSupersetOf({"fsdp.prefetch", "fsdp.double_buffer",
-                                                         "fsdp.persist_buf_on_alloc_fail"}));
-  EXPECT_THAT(keys(Sharding::optim, true), Not(Contains("fsdp.unit")));
-  EXPECT_THAT(keys(Sharding::optim_grads, true), Contains("fsdp.prefetch"));
-  EXPECT_THAT(keys(Sharding::optim_grads, true), Not(Contains("fsdp.double_buffer")));
-  EXPECT_THAT(keys(Sharding::optim_grads_params, true),
-              Not(Contains(testing::StartsWith("fsdp."))));
-  EXPECT_THAT(keys(Sharding::optim_grads_params, false),
-              Contains("fsdp.persist_buf_on_alloc_fail"));
 }
 
 }  // namespace
