@@ -25,7 +25,7 @@ struct Ratio {
 enum class Numerics : std::uint8_t { fp32, bf16, fp8 };
 enum class MlpActivation : std::uint8_t { squared_relu, swiglu };
 enum class Router : std::uint8_t { softmax, sigmoid };
-enum class Recompute : std::uint8_t { layernorm, mlp_act, moe_act };
+enum class Recompute : std::uint8_t { layernorm, mlp_act, moe_act, core_attn, mlp, mamba, moe };
 enum class CoreAttention : std::uint8_t { native, cudnn };
 enum class DataKind : std::uint8_t { lengths, distribution, text, jsonl };
 enum class Shape : std::uint8_t { uniform, lognormal, equal, one_giant, many_tiny, measured };

@@ -52,7 +52,8 @@ SelfAttention<T>::SelfAttention(const Parameters& parameters, const Scenario::Mo
       kv_heads_(static_cast<std::int32_t>(model.attention.kv_heads)),
       head_dim_(static_cast<std::int32_t>(model.attention.head_dim)),
       by_cudnn_(model.core_attention == CoreAttention::cudnn),
-      scratch_(scratch) {
+      scratch_(scratch),
+      recomputed_(recomputed) {
   require(!by_cudnn_ || (std::is_same_v<T, bf16>), "cuDNN has no attention in fp32");
 }
 
@@ -64,8 +65,8 @@ std::unique_ptr<Saved<T>> SelfAttention<T>::make_saved(SavedMaker& maker, Tensor
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
   saved->qkv = maker.make<T>("qkv", Rope<T>::kName, qkv_.outputs());
   const char* const mixer = by_cudnn_ ? CudnnAttentionForward::kName : AttentionForward<T>::kName;
-  saved->core = maker.make<T>("core_attn.out", mixer, proj_.inputs());
-  saved->lse = maker.make<float>("core_attn.lse", mixer, heads_);
+  saved->core = maker.make<T>("core_attn.out", mixer, proj_.inputs(), recomputed_.core);
+  saved->lse = maker.make<float>("core_attn.lse", mixer, heads_, recomputed_.lse);
   saved->mixed = maker.make<T>("proj", LinearForward<T>::kName, proj_.outputs());
   saved->out = maker.make<T>("out", ResidualForward<T>::kName, proj_.outputs());
   return saved;
@@ -85,6 +86,7 @@ void SelfAttention<T>::rotate(const PassContext& pass, Tensor<T> qkv, Rotation r
 
 template <class T>
 void SelfAttention<T>::mix(const PassContext& pass, const State& saved) const {
+  pass.part("core_attn");
   if constexpr (std::is_same_v<T, bf16>) {
     if (by_cudnn_) {
       return pass.stream.submit(CudnnAttentionForward{.qkv = saved.qkv,
@@ -158,7 +160,6 @@ void SelfAttention<T>::forward(const PassContext& pass, Saved<T>& base) const {
   pass.part("qkv");
   qkv_.forward(pass, saved.norm, saved.qkv);
   rotate(pass, saved.qkv, Rotation::forward);
-  pass.part("core_attn");
   mix(pass, saved);
   pass.part("proj");
   proj_.forward(pass, saved.core, saved.mixed);
@@ -170,6 +171,7 @@ void SelfAttention<T>::backward(const PassContext& pass, const Saved<T>& base, T
                                 Tensor<T> dx) const {
   const State& saved = static_cast<const State&>(base);
   const Tensor<T> dmixed = block_.residual_backward(pass, dout, scratch_.dmixed);
+  if (recomputed_.core_attn) mix(pass.recomputing(), saved);
   pass.part("proj");
   proj_.backward(pass, dmixed, saved.core, scratch_.dcore);
   pass.part("core_attn");

@@ -54,6 +54,7 @@ class SelfAttention : public Layer<T> {
   std::int32_t heads_, kv_heads_, head_dim_;
   bool by_cudnn_;
   const AttentionScratch<T>& scratch_;
+  const Recomputed<T>& recomputed_;
 };
 
 }  // namespace lockstep

@@ -25,8 +25,17 @@ struct PassContext {
   bool training = true;                 // Evaluation applies no dropout and counts no pairs.
   Tensor<std::uint8_t> workspace = {};  // For products on this stream; absent in fp32.
 
+  bool recomputes = false;  // The calls compute again what was not saved.
+
   // Names the part of the layer to which the next calls belong.
-  void part(const char* name) const { stream.device().place.part = name; }
+  void part(const char* name) const {
+    stream.device().place.part = recomputes ? StepLocation::kRecompute : name;
+  }
+  PassContext recomputing() const {
+    PassContext again = *this;
+    again.recomputes = true;
+    return again;
+  }
 };
 
 // The tensors that a layer saves in its forward pass, in one slot. `x` is the residual stream it
@@ -50,10 +59,12 @@ class SavedMaker {
   void enter_layer(int layer) { layer_ = layer; }
   std::int64_t rows() const { return rows_; }
 
-  // [T, cols], written by `op`.
+  // [T, cols], written by `op`. `shared`: the memory of a tensor that is computed again instead of
+  // being saved.
   template <class T>
-  Tensor<T> make(const std::string& name, const char* op, std::int64_t cols) {
-    return add<T>(name, op, rows_, cols);
+  Tensor<T> make(const std::string& name, const char* op, std::int64_t cols,
+                 Tensor<T> shared = {}) {
+    return shared ? shared : add<T>(name, op, rows_, cols);
   }
   // [1, T]: one value per row, always fp32.
   Tensor<float> make_row(const std::string& name, const char* op) {
@@ -63,7 +74,8 @@ class SavedMaker {
   // use.
   template <class T>
   Tensor<T> make_buffer(const std::string& name, const char* op, std::int64_t rows,
-                        std::int64_t cols, bool ragged) {
+                        std::int64_t cols, bool ragged, Tensor<T> shared = {}) {
+    if (shared) return shared;
     const Tensor<T> made = add<T>(name, op, rows, cols);
     names_.back().rows = ragged ? NamedTensor::Rows::ragged_buffer : NamedTensor::Rows::buffer;
     return made;

@@ -42,7 +42,8 @@ Mamba<T>::Mamba(const Parameters& parameters, const Scenario::Model& model, int 
       gate_gain_(parameters[parameters.of_layer(layer) + MambaParameter::gate_gain]),
       out_proj_(parameters[parameters.of_layer(layer) + MambaParameter::out_proj]),
       eps_(static_cast<float>(model.norm_eps)),
-      scratch_(scratch) {}
+      scratch_(scratch),
+      recomputed_(recomputed) {}
 
 template <class T>
 std::unique_ptr<Saved<T>> Mamba<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
@@ -50,13 +51,17 @@ std::unique_ptr<Saved<T>> Mamba<T>::make_saved(SavedMaker& maker, Tensor<T> x) c
   saved->x = x;
   saved->norm = block_.make_norm(maker);
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
-  saved->in_proj = maker.make<T>("in_proj", LinearForward<T>::kName, in_proj_.outputs());
-  saved->conv = maker.make<T>("conv", ConvForward<T>::kName, shape_.channels);
-  saved->scan = maker.make<T>("scan", ScanForward<T>::kName, shape_.d_inner);
-  saved->gated = maker.make<T>("gated_norm.out", GatedNormForward<T>::kName, shape_.d_inner);
-  saved->gated_rstd =
-      maker.make<float>("gated_norm.rstd", GatedNormForward<T>::kName, shape_.groups);
-  saved->mixed = maker.make<T>("proj", LinearForward<T>::kName, out_proj_.outputs());
+  const Recomputed<T>& again = recomputed_;
+  saved->in_proj =
+      maker.make<T>("in_proj", LinearForward<T>::kName, in_proj_.outputs(), again.in_proj);
+  saved->conv = maker.make<T>("conv", ConvForward<T>::kName, shape_.channels, again.conv);
+  saved->scan = maker.make<T>("scan", ScanForward<T>::kName, shape_.d_inner, again.scan);
+  saved->gated =
+      maker.make<T>("gated_norm.out", GatedNormForward<T>::kName, shape_.d_inner, again.gated);
+  saved->gated_rstd = maker.make<float>("gated_norm.rstd", GatedNormForward<T>::kName,
+                                        shape_.groups, again.gated_rstd);
+  saved->mixed = maker.make<T>("proj", LinearForward<T>::kName, out_proj_.outputs(),
+                               again.mamba ? again.mixed : Tensor<T>{});
   saved->out = maker.make<T>("out", ResidualForward<T>::kName, out_proj_.outputs());
   return saved;
 }
@@ -65,6 +70,14 @@ template <class T>
 void Mamba<T>::forward(const PassContext& pass, Saved<T>& base) const {
   State& saved = static_cast<State&>(base);
   block_.norm(pass, saved.x, saved.norm, saved.rstd);
+  mix(pass, saved);
+  pass.part("out_proj");
+  out_proj_.forward(pass, saved.gated, saved.mixed);
+  block_.residual(pass, saved.x, saved.mixed, saved.out);
+}
+
+template <class T>
+void Mamba<T>::mix(const PassContext& pass, const State& saved) const {
   pass.part("in_proj");
   in_proj_.forward(pass, saved.norm, saved.in_proj);
   pass.part("conv");
@@ -101,9 +114,6 @@ void Mamba<T>::forward(const PassContext& pass, Saved<T>& base) const {
                                          .rstd = saved.gated_rstd,
                                          .groups = shape_.groups,
                                          .eps = eps_});
-  pass.part("out_proj");
-  out_proj_.forward(pass, saved.gated, saved.mixed);
-  block_.residual(pass, saved.x, saved.mixed, saved.out);
 }
 
 template <class T>
@@ -111,6 +121,10 @@ void Mamba<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T>
                         Tensor<T> dx) const {
   const State& saved = static_cast<const State&>(base);
   const Tensor<T> dmixed = block_.residual_backward(pass, dout, scratch_.dmixed);
+  if (recomputed_.mamba) {
+    block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
+    mix(pass.recomputing(), saved);
+  }
   pass.part("out_proj");
   out_proj_.backward(pass, dmixed, saved.gated, scratch_.dgated);
   pass.part("gated_norm");
@@ -140,7 +154,7 @@ void Mamba<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T>
                                      .dbias = conv_bias_.microbatch_gradient});
   accumulate(pass, conv_weight_);
   accumulate(pass, conv_bias_);
-  block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
+  if (!recomputed_.mamba) block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
   pass.part("in_proj");
   in_proj_.backward(pass, scratch_.din_proj, saved.norm, scratch_.dnorm);
   block_.norm_backward(pass, saved.x, saved.rstd, scratch_.dnorm, dout, dx);

@@ -52,6 +52,8 @@ class Mamba : public Layer<T> {
     Tensor<T> norm, in_proj, conv, scan, gated, mixed;
     Tensor<float> rstd, gated_rstd;
   };
+  // From the norm's output to the gated norm's.
+  void mix(const PassContext& pass, const State& saved) const;
   void scan_backward(const PassContext& pass, const State& saved) const;
 
   MambaShape shape_;
@@ -61,6 +63,7 @@ class Mamba : public Layer<T> {
   Linear<T> out_proj_;
   float eps_;
   const MambaScratch<T>& scratch_;
+  const Recomputed<T>& recomputed_;
 };
 
 }  // namespace lockstep

@@ -35,28 +35,34 @@ std::unique_ptr<Saved<T>> Mlp<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   saved->x = x;
   saved->norm = block_.make_norm(maker);
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
-  saved->fc1 = maker.make<T>("fc1", LinearForward<T>::kName, fc1_.outputs());
-  saved->act = recomputed_.mlp_act;
-  if (!saved->act) saved->act = maker.make<T>("act", ActivationForward<T>::kName, fc2_.inputs());
-  saved->mixed = maker.make<T>("proj", LinearForward<T>::kName, fc2_.outputs());
+  const Recomputed<T>& again = recomputed_;
+  saved->fc1 = maker.make<T>("fc1", LinearForward<T>::kName, fc1_.outputs(), again.mlp_fc1);
+  saved->act = maker.make<T>("act", ActivationForward<T>::kName, fc2_.inputs(), again.mlp_act);
+  saved->mixed = maker.make<T>("proj", LinearForward<T>::kName, fc2_.outputs(),
+                               again.mlp ? again.mixed : Tensor<T>{});
   saved->out = maker.make<T>("out", ResidualForward<T>::kName, fc2_.outputs());
   return saved;
 }
 
 template <class T>
-void Mlp<T>::activate(const PassContext& pass, Tensor<T> fc1, Tensor<T> act) const {
+void Mlp<T>::expand(const PassContext& pass, const State& saved) const {
+  pass.part("fc1");
+  fc1_.forward(pass, saved.norm, saved.fc1);
+}
+
+template <class T>
+void Mlp<T>::activate(const PassContext& pass, const State& saved) const {
+  pass.part("act");
   pass.stream.submit(ActivationForward<T>{
-      .h = fc1, .row_document = pass.pack.row_document, .a = act, .kind = activation_});
+      .h = saved.fc1, .row_document = pass.pack.row_document, .a = saved.act, .kind = activation_});
 }
 
 template <class T>
 void Mlp<T>::forward(const PassContext& pass, Saved<T>& base) const {
   State& saved = static_cast<State&>(base);
   block_.norm(pass, saved.x, saved.norm, saved.rstd);
-  pass.part("fc1");
-  fc1_.forward(pass, saved.norm, saved.fc1);
-  pass.part("act");
-  activate(pass, saved.fc1, saved.act);
+  expand(pass, saved);
+  activate(pass, saved);
   pass.part("fc2");
   fc2_.forward(pass, saved.act, saved.mixed);
   block_.residual(pass, saved.x, saved.mixed, saved.out);
@@ -67,10 +73,11 @@ void Mlp<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> d
                       Tensor<T> dx) const {
   const State& saved = static_cast<const State&>(base);
   const Tensor<T> dmixed = block_.residual_backward(pass, dout, scratch_.dmixed);
-  if (recomputed_.mlp_act) {
-    pass.part(StepLocation::kRecompute);
-    activate(pass, saved.fc1, saved.act);
+  if (recomputed_.mlp) {
+    block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
+    expand(pass.recomputing(), saved);
   }
+  if (recomputed_.mlp_act) activate(pass.recomputing(), saved);
   pass.part("fc2");
   fc2_.backward(pass, dmixed, saved.act, scratch_.dact);
   pass.part("act");
@@ -79,7 +86,7 @@ void Mlp<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> d
                                            .row_document = pass.pack.row_document,
                                            .dh = scratch_.dfc1,
                                            .kind = activation_});
-  block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
+  if (!recomputed_.mlp) block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
   pass.part("fc1");
   fc1_.backward(pass, scratch_.dfc1, saved.norm, scratch_.dnorm);
   block_.norm_backward(pass, saved.x, saved.rstd, scratch_.dnorm, dout, dx);

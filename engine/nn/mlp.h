@@ -25,11 +25,12 @@ class Mlp : public Layer<T> {
                 Tensor<T> dx) const override;
 
  private:
-  void activate(const PassContext& pass, Tensor<T> fc1, Tensor<T> act) const;
   struct State : Saved<T> {
     Tensor<T> norm, fc1, act, mixed;
     Tensor<float> rstd;
   };
+  void expand(const PassContext& pass, const State& saved) const;
+  void activate(const PassContext& pass, const State& saved) const;
   PreNormBlock<T> block_;
   Linear<T> fc1_, fc2_;
   Activation activation_;

@@ -86,10 +86,12 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   Routed& routed = saved->routed;
   routed.norm = block_.make_norm(maker);
   routed.rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
-  routed.logits = maker.make<float>("router.logits", RouterForward<T>::kName, experts_);
-  routed.scores = maker.make<float>("router.scores", RouterForward<T>::kName, experts_);
-  routed.lse = maker.make_unnamed<float>(1, maker.rows());
-  routed.weights = maker.make<float>("router.weights", RouterForward<T>::kName, top_k_);
+  const Recomputed<T>& again = recomputed_;
+  const char* const router = RouterForward<T>::kName;
+  routed.logits = maker.make<float>("router.logits", router, experts_, again.router_logits);
+  routed.scores = maker.make<float>("router.scores", router, experts_, again.router_scores);
+  routed.lse = again.moe ? again.router_lse : maker.make_unnamed<float>(1, maker.rows());
+  routed.weights = maker.make<float>("router.weights", router, top_k_, again.router_weights);
   routed.selected = maker.make_unnamed<std::int32_t>(maker.rows(), top_k_);
   routed.counts = maker.make_unnamed<std::int32_t>(1, experts_);
   if (has_losses()) {
@@ -97,14 +99,12 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
     saved->losses = maker.make_unnamed<float>(1, 2);
   }
   if (shared_fc1_) {
+    const char* const linear = LinearForward<T>::kName;
     routed.shared_fc1 =
-        maker.make<T>("shared_fc1", LinearForward<T>::kName, shared_fc1_->outputs());
-    routed.shared_act = recomputed_.shared_act;
-    if (!routed.shared_act) {
-      routed.shared_act =
-          maker.make<T>("shared_act", ActivationForward<T>::kName, shared_fc2_->inputs());
-    }
-    routed.shared_mixed = maker.make<T>("shared_out", LinearForward<T>::kName, d);
+        maker.make<T>("shared_fc1", linear, shared_fc1_->outputs(), again.shared_fc1);
+    routed.shared_act = maker.make<T>("shared_act", ActivationForward<T>::kName,
+                                      shared_fc2_->inputs(), again.shared_act);
+    routed.shared_mixed = maker.make<T>("shared_out", linear, d, again.shared_out);
   }
   Placed& placed = saved->placed;
   placed.start = maker.make_unnamed<std::int32_t>(1, experts_);
@@ -112,16 +112,15 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   placed.pair_row = maker.make_unnamed<std::int32_t>(maker.rows(), top_k_);
   placed.row_pair = maker.make_unnamed<std::int32_t>(1, rows);
   const bool ragged = !scratch_.buffer.padded;
-  saved->buffer = maker.make_buffer<T>("dispatched", Dispatch<T>::kName, rows, d, ragged);
-  saved->fc1 = maker.make_buffer<T>("expert_fc1", ExpertForward<T>::kName, rows, width, ragged);
-  saved->act = recomputed_.moe_act;
-  if (!saved->act) {
-    saved->act =
-        maker.make_buffer<T>("moe_act", ActivationForward<T>::kName, rows, hidden_, ragged);
-  }
-  saved->y = maker.make_buffer<T>("expert_out", ExpertForward<T>::kName, rows, d, ragged);
+  const char* const product = ExpertForward<T>::kName;
+  saved->buffer =
+      maker.make_buffer<T>("dispatched", Dispatch<T>::kName, rows, d, ragged, again.dispatched);
+  saved->fc1 = maker.make_buffer<T>("expert_fc1", product, rows, width, ragged, again.expert_fc1);
+  saved->act = maker.make_buffer<T>("moe_act", ActivationForward<T>::kName, rows, hidden_, ragged,
+                                    again.moe_act);
+  saved->y = maker.make_buffer<T>("expert_out", product, rows, d, ragged, again.expert_out);
   saved->used_rows = rows;
-  saved->mixed = maker.make<T>("proj", Combine<T>::kName, d);
+  saved->mixed = maker.make<T>("proj", Combine<T>::kName, d, again.moe ? again.mixed : Tensor<T>{});
   saved->out = maker.make<T>("out", ResidualForward<T>::kName, d);
   return saved;
 }
@@ -144,18 +143,7 @@ template <class T>
 void Moe<T>::route(const PassContext& pass, State& saved) const {
   const Routed& r = saved.routed;
   block_.norm(pass, saved.x, r.norm, r.rstd);
-  pass.part("router");
-  pass.stream.submit(RouterForward<T>{.x = r.norm,
-                                      .wr = router_.weight,
-                                      .bias = state_.bias,
-                                      .row_document = pass.pack.row_document,
-                                      .logits = r.logits,
-                                      .scores = r.scores,
-                                      .lse = r.lse,
-                                      .experts = r.selected,
-                                      .weights = r.weights,
-                                      .kind = kind_,
-                                      .combine = combine_});
+  score(pass, saved);
   pass.stream.submit(ExpertCounts{.experts = r.selected, .counts = r.counts});
   if (has_losses()) {
     pass.part("router_loss");
@@ -174,8 +162,26 @@ void Moe<T>::route(const PassContext& pass, State& saved) const {
   if (shared_fc1_) shared_forward(pass, saved);
 }
 
+// Selects the same experts when it runs again: the bias changes at the end of a step.
 template <class T>
-void Moe<T>::shared_forward(const PassContext& pass, State& saved) const {
+void Moe<T>::score(const PassContext& pass, const State& saved) const {
+  const Routed& r = saved.routed;
+  pass.part("router");
+  pass.stream.submit(RouterForward<T>{.x = r.norm,
+                                      .wr = router_.weight,
+                                      .bias = state_.bias,
+                                      .row_document = pass.pack.row_document,
+                                      .logits = r.logits,
+                                      .scores = r.scores,
+                                      .lse = r.lse,
+                                      .experts = r.selected,
+                                      .weights = r.weights,
+                                      .kind = kind_,
+                                      .combine = combine_});
+}
+
+template <class T>
+void Moe<T>::shared_forward(const PassContext& pass, const State& saved) const {
   const Routed& r = saved.routed;
   pass.part("shared_expert");
   shared_fc1_->forward(pass, r.norm, r.shared_fc1);
@@ -197,7 +203,13 @@ void Moe<T>::place(const PassContext& pass, State& saved) const {
                                   .capacity = scratch_.buffer.capacity,
                                   .padded = scratch_.buffer.padded});
   const bool counts = faulty("evaluation-counts-pairs", pass.training, true);
-  if (!counts) return;
+  if (counts) count_pairs(pass, saved);
+}
+
+template <class T>
+void Moe<T>::count_pairs(const PassContext& pass, const State& saved) const {
+  const Routed& r = saved.routed;
+  const Placed& p = saved.placed;
   pass.stream.submit(CountPairs{.counts = r.counts,
                                 .rows = p.rows,
                                 .step = state_.step,
@@ -225,14 +237,29 @@ void Moe<T>::read_rows(const PassContext& pass, State& saved) const {
 
 template <class T>
 void Moe<T>::run_experts(const PassContext& pass, State& saved) const {
-  const Routed& r = saved.routed;
-  const Placed& p = saved.placed;
   pass.part("dispatch");
   if (host_sync_) read_rows(pass, saved);
+  apply_experts(pass, saved);
+  const Placed& p = saved.placed;
+  pass.part("combine");
+  pass.stream.submit(Combine<T>{.y = first_rows(saved.y, saved.used_rows),
+                                .weights = saved.routed.weights,
+                                .pair_row = p.pair_row,
+                                .shared = saved.routed.shared_mixed,
+                                .row_document = pass.pack.row_document,
+                                .out = saved.mixed});
+  block_.residual(pass, saved.x, saved.mixed, saved.out);
+}
+
+template <class T>
+void Moe<T>::apply_experts(const PassContext& pass, const State& saved) const {
+  const Routed& r = saved.routed;
+  const Placed& p = saved.placed;
   const std::int64_t rows = saved.used_rows;
   const Tensor<std::int32_t> row_pair = p.row_pair.columns(0, rows);
   const Tensor<T> buffer = first_rows(saved.buffer, rows), fc1 = first_rows(saved.fc1, rows);
   const Tensor<T> act = first_rows(saved.act, rows), y = first_rows(saved.y, rows);
+  pass.part("dispatch");
   pass.stream.submit(
       Dispatch<T>{.x = r.norm, .row_pair = row_pair, .buffer = buffer, .top_k = top_k_});
   pass.part("experts_fc1");
@@ -252,14 +279,6 @@ void Moe<T>::run_experts(const PassContext& pass, State& saved) const {
                                       .rows = p.rows,
                                       .row_pair = row_pair,
                                       .y = y});
-  pass.part("combine");
-  pass.stream.submit(Combine<T>{.y = y,
-                                .weights = r.weights,
-                                .pair_row = p.pair_row,
-                                .shared = r.shared_mixed,
-                                .row_document = pass.pack.row_document,
-                                .out = saved.mixed});
-  block_.residual(pass, saved.x, saved.mixed, saved.out);
 }
 
 // ---- Backward -----------------------------------------------------------------------------------
@@ -277,7 +296,7 @@ void Moe<T>::backward_part(const PassContext& pass, const Saved<T>& base, const 
   const State& saved = static_cast<const State&>(base);
   if (part.has(Stage::experts)) experts_backward(pass, saved, dout);
   if (!part.has(Stage::router)) return;
-  block_.recompute_norm(pass, saved.x, saved.routed.norm, saved.routed.rstd);
+  if (!recomputed_.moe) block_.recompute_norm(pass, saved.x, saved.routed.norm, saved.routed.rstd);
   if (shared_fc1_) shared_backward(pass, saved, dout);
   route_backward(pass, saved, dout, dx);
 }
@@ -290,7 +309,9 @@ void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tenso
   const Tensor<T> act = first_rows(saved.act, rows), dy = first_rows(scratch_.dy, rows);
   const Tensor<T> dact = first_rows(scratch_.dact, rows), dfc1 = first_rows(scratch_.dfc1, rows);
   const Tensor<T> dmixed = block_.residual_backward(pass, dout, scratch_.dmixed);
-  if (recomputed_.moe_act) {
+  if (recomputed_.moe) {
+    recompute(pass, saved);
+  } else if (recomputed_.moe_act) {
     pass.part(StepLocation::kRecompute);
     activate(pass, first_rows(saved.fc1, rows), row_pair, act);
   }
@@ -330,10 +351,25 @@ void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tenso
                                             .dx = first_rows(scratch_.dbuffer, rows)});
 }
 
+// All of the layer but its bookkeeping: where rows lie is saved, losses and pairs are counted once.
+template <class T>
+void Moe<T>::recompute(const PassContext& pass, const State& saved) const {
+  const PassContext again = pass.recomputing();
+  block_.recompute_norm(pass, saved.x, saved.routed.norm, saved.routed.rstd);
+  score(again, saved);
+  const bool counts = faulty("recompute-counts-pairs-again", false, true);
+  if (counts) count_pairs(again, saved);
+  apply_experts(again, saved);
+  if (!shared_fc1_) return;
+  again.part("shared_expert");
+  shared_fc1_->forward(again, saved.routed.norm, saved.routed.shared_fc1);
+  activate(again, saved.routed.shared_fc1, pass.pack.row_document, saved.routed.shared_act);
+}
+
 template <class T>
 void Moe<T>::shared_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const {
   const Routed& r = saved.routed;
-  if (recomputed_.shared_act) {
+  if (recomputed_.shared_act && !recomputed_.moe) {
     pass.part(StepLocation::kRecompute);
     activate(pass, r.shared_fc1, pass.pack.row_document, r.shared_act);
   }

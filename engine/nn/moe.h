@@ -66,10 +66,14 @@ class Moe : public Layer<T> {
     std::int64_t used_rows = 0;  // Rows of the buffer that ops are given: at least one.
   };
   void route(const PassContext& pass, State& saved) const;
-  void shared_forward(const PassContext& pass, State& saved) const;
+  void score(const PassContext& pass, const State& saved) const;
+  void shared_forward(const PassContext& pass, const State& saved) const;
   void place(const PassContext& pass, State& saved) const;
+  void count_pairs(const PassContext& pass, const State& saved) const;
   void read_rows(const PassContext& pass, State& saved) const;
   void run_experts(const PassContext& pass, State& saved) const;
+  void apply_experts(const PassContext& pass, const State& saved) const;
+  void recompute(const PassContext& pass, const State& saved) const;
   void experts_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const;
   void shared_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const;
   void route_backward(const PassContext& pass, const State& saved, Tensor<T> dout,

@@ -2,9 +2,17 @@
 
 #include <algorithm>
 
+#include "engine/nn/mamba.h"
 #include "engine/nn/moe.h"
 
 namespace lockstep {
+namespace {
+
+std::int64_t gates(const Scenario::Model& model) {
+  return model.mlp.activation == MlpActivation::swiglu ? 2 : 1;
+}
+
+}  // namespace
 
 template <class T>
 Recomputed<T>::Recomputed(TensorPool& pool, const Scenario& scenario) {
@@ -14,11 +22,51 @@ Recomputed<T>::Recomputed(TensorPool& pool, const Scenario& scenario) {
     return std::find(model.recompute.begin(), model.recompute.end(), module) !=
            model.recompute.end();
   };
+  core_attn = asked(Recompute::core_attn);
+  mlp = asked(Recompute::mlp);
+  mamba = asked(Recompute::mamba);
+  moe = asked(Recompute::moe);
   if (asked(Recompute::layernorm)) norm = pool.make<T>(rows, model.hidden);
-  if (asked(Recompute::mlp_act)) mlp_act = pool.make<T>(rows, model.mlp.hidden);
-  if (!asked(Recompute::moe_act)) return;
+  if (mlp || mamba || moe) mixed = pool.make<T>(rows, model.hidden);
+  if (core_attn) {
+    core = pool.make<T>(rows, model.attention.heads * model.attention.head_dim);
+    lse = pool.make<float>(rows, model.attention.heads);
+  }
+  if (mlp) mlp_fc1 = pool.make<T>(rows, gates(model) * model.mlp.hidden);
+  if (mlp || asked(Recompute::mlp_act)) mlp_act = pool.make<T>(rows, model.mlp.hidden);
+  if (mamba) add_mamba(pool, scenario);
+  if (moe) add_experts(pool, scenario);
+  if (!moe && !asked(Recompute::moe_act)) return;
   moe_act = pool.make<T>(ExpertBuffer(scenario).rows, model.moe.hidden);
   if (model.moe.shared_hidden > 0) shared_act = pool.make<T>(rows, model.moe.shared_hidden);
+}
+
+template <class T>
+void Recomputed<T>::add_mamba(TensorPool& pool, const Scenario& scenario) {
+  const MambaShape shape(scenario.model.mamba);
+  const std::int64_t rows = scenario.data.pack_length;
+  in_proj = pool.make<T>(rows, shape.d_inner + shape.channels + shape.heads);
+  conv = pool.make<T>(rows, shape.channels);
+  scan = pool.make<T>(rows, shape.d_inner);
+  gated = pool.make<T>(rows, shape.d_inner);
+  gated_rstd = pool.make<float>(rows, shape.groups);
+}
+
+template <class T>
+void Recomputed<T>::add_experts(TensorPool& pool, const Scenario& scenario) {
+  const Scenario::Model& model = scenario.model;
+  const Scenario::Model::Moe& m = model.moe;
+  const std::int64_t tokens = scenario.data.pack_length, rows = ExpertBuffer(scenario).rows;
+  router_logits = pool.make<float>(tokens, m.experts);
+  router_scores = pool.make<float>(tokens, m.experts);
+  router_lse = pool.make<float>(1, tokens);
+  router_weights = pool.make<float>(tokens, m.top_k);
+  dispatched = pool.make<T>(rows, model.hidden);
+  expert_fc1 = pool.make<T>(rows, gates(model) * m.hidden);
+  expert_out = pool.make<T>(rows, model.hidden);
+  if (m.shared_hidden == 0) return;
+  shared_fc1 = pool.make<T>(tokens, gates(model) * m.shared_hidden);
+  shared_out = pool.make<T>(tokens, model.hidden);
 }
 
 template struct Recomputed<float>;

@@ -13,10 +13,29 @@ namespace lockstep {
 template <class T>
 struct Recomputed {
   Recomputed(TensorPool& pool, const Scenario& scenario);
-  Tensor<T> norm;        // [T, d]: the input of every mixer.
-  Tensor<T> mlp_act;     // [T, h]
-  Tensor<T> moe_act;     // [R, h]: in the experts' buffer.
-  Tensor<T> shared_act;  // [T, h]: of the shared expert.
+  bool core_attn = false, mlp = false, mamba = false, moe = false;  // Whole modules.
+
+  Tensor<T> norm;   // [T, d]: the input of every mixer.
+  Tensor<T> mixed;  // [T, d]: the output of a mixer that is one whole module.
+
+  Tensor<T> core;     // [T, heads * hd]
+  Tensor<float> lse;  // [T, heads]
+
+  Tensor<T> mlp_fc1, mlp_act;  // [T, gates * h], [T, h]
+
+  Tensor<T> in_proj, conv, scan, gated;  // [T, columns of the layer's products]
+  Tensor<float> gated_rstd;              // [T, groups]
+
+  // The router's floats: logits and scores [T, E], lse [1, T], weights [T, K].
+  Tensor<float> router_logits, router_scores, router_lse, router_weights;
+  // In the experts' buffer: [R, d], [R, gates * h], [R, h], [R, d].
+  Tensor<T> dispatched, expert_fc1, moe_act, expert_out;
+  // [T, gates * h], [T, h], [T, d]: of the shared expert.
+  Tensor<T> shared_fc1, shared_act, shared_out;
+
+ private:
+  void add_mamba(TensorPool& pool, const Scenario& scenario);
+  void add_experts(TensorPool& pool, const Scenario& scenario);
 };
 
 }  // namespace lockstep

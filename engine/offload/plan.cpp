@@ -8,6 +8,7 @@
 #include "engine/plan/regions.h"
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
+#include "scenarios/rules/legality.h"
 #include "scenarios/rules/offload_modules.h"
 
 namespace lockstep {
@@ -20,6 +21,8 @@ struct SavedRow {
   bool wide = false;                          // fp32 in every precision.
   // Another module needs it as well: it moves if both are listed.
   const OffloadModule* saved_too = nullptr;
+  // Not saved, and so not moved, where this module is computed again.
+  const Recompute* computed_again = nullptr;
 };
 
 std::int64_t rows(const Scenario& s, std::int64_t cols) { return s.data.pack_length * cols; }
@@ -33,6 +36,7 @@ std::int64_t gates(const Scenario& s) {
 }
 
 constexpr OffloadModule kCoreAttention = OffloadModule::core_attn;
+constexpr Recompute kAttentionAgain = Recompute::core_attn;
 
 // In order of execution within a layer.
 constexpr SavedRow kSaved[] = {
@@ -43,7 +47,7 @@ constexpr SavedRow kSaved[] = {
        return rows(s, (heads(s) + 2 * s.model.attention.kv_heads) * s.model.attention.head_dim);
      }},
     {OffloadModule::core_attn, "core_attn.lse", [](const Scenario& s) { return rows(s, heads(s)); },
-     true},
+     true, nullptr, &kAttentionAgain},
     {OffloadModule::attn_proj, "core_attn.out",
      [](const Scenario& s) { return rows(s, heads(s) * s.model.attention.head_dim); }, false,
      &kCoreAttention},
@@ -68,6 +72,13 @@ constexpr SavedRow kSaved[] = {
 bool asked(const Scenario& scenario, OffloadModule module) {
   const std::vector<OffloadModule>& modules = scenario.offload.modules;
   return std::find(modules.begin(), modules.end(), module) != modules.end();
+}
+
+bool moves(const Scenario& scenario, const SavedRow& row) {
+  const bool again =
+      row.computed_again != nullptr && holds(scenario.model.recompute, *row.computed_again);
+  return asked(scenario, row.module) && !again &&
+         (row.saved_too == nullptr || asked(scenario, *row.saved_too));
 }
 
 std::string name_of(const SavedRow& row, int layer) {
@@ -130,8 +141,7 @@ void add_layer(const Scenario& scenario, const std::vector<Segment>& list,
       faulty("offload-keeps-tensors-of-the-smallest-size", min_bytes, min_bytes + 1);
   for (const SavedRow& row : kSaved) {
     if (!has_module(at(scenario.model.pattern, layer), row.module)) continue;
-    if (!asked(scenario, row.module) || (row.saved_too && !asked(scenario, *row.saved_too)))
-      continue;
+    if (!moves(scenario, row)) continue;
     const bool bf16 = !row.wide && scenario.numerics.front() == Numerics::bf16;
     const std::int64_t bytes = row.elements(scenario) * (bf16 ? 2 : 4);
     if (bytes < least) continue;

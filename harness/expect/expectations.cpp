@@ -268,16 +268,29 @@ void add_prefetch(const Scenario& scenario, std::vector<Expectation>& list) {
   list.push_back(late);
 }
 
-// Ops of a backward pass for what is not saved: a norm of each layer, an activation of each MLP and
-// of experts, one more of a shared expert.
-std::int64_t recomputed_ops(const Scenario& scenario) {
+// Ops of a backward pass for what one layer does not save.
+std::int64_t recomputed_ops(const Scenario& scenario, char symbol) {
   const auto asked = [&](Recompute module) { return holds(scenario.model.recompute, module); };
+  const bool shares = scenario.model.moe.shared_hidden > 0;
+  switch (symbol) {
+    case '*':
+      return asked(Recompute::core_attn) ? 1 : 0;
+    case '-':  // A product and its activation, or the activation alone.
+      return asked(Recompute::mlp) ? 2 : asked(Recompute::mlp_act) ? 1 : 0;
+    case 'M':  // The product, the convolution, the scan and the gated norm.
+      return asked(Recompute::mamba) ? 4 : 0;
+    default:  // The router, dispatch, two products and their activation; two ops of a shared
+              // expert.
+      if (asked(Recompute::moe)) return shares ? 7 : 5;
+      return asked(Recompute::moe_act) ? (shares ? 2 : 1) : 0;
+  }
+}
+
+std::int64_t recomputed_ops(const Scenario& scenario) {
   std::int64_t ops = 0;
   for (const char symbol : scenario.model.pattern) {
-    ops += asked(Recompute::layernorm);
-    ops += symbol == '-' && asked(Recompute::mlp_act);
-    if (symbol == 'E' && asked(Recompute::moe_act))
-      ops += scenario.model.moe.shared_hidden > 0 ? 2 : 1;
+    ops += holds(scenario.model.recompute, Recompute::layernorm);
+    ops += recomputed_ops(scenario, symbol);
   }
   return ops;
 }

@@ -27,6 +27,8 @@ std::vector<std::int64_t> row_bytes(const Scenario::Model& m, OffloadModule modu
   const std::int64_t inner = m.mamba.d_inner, conv = inner + 2 * m.mamba.groups * m.mamba.state;
   switch (module) {
     case OffloadModule::core_attn:
+      if (std::ranges::find(m.recompute, Recompute::core_attn) != m.recompute.end())
+        return {(a.heads + 2 * a.kv_heads) * a.head_dim * word};  // The sums are not saved.
       return {(a.heads + 2 * a.kv_heads) * a.head_dim * word, a.heads * 4};
     case OffloadModule::attn_proj:
       return {a.heads * a.head_dim * word};

@@ -78,15 +78,20 @@ bool saves(const Scenario::Model& model, Recompute module) {
 // Columns that one layer stores a row.
 std::int64_t stored_columns(const Scenario::Model& model, const Widths& width, char symbol) {
   const std::int64_t norm = saves(model, Recompute::layernorm) ? width.d : 0;
-  const std::int64_t common = norm + 2 * width.d + 1;  // norm.out, norm.rstd, proj, out
+  const std::int64_t outside = norm + width.d + 1;  // norm.out, norm.rstd, out
+  const std::int64_t common = outside + width.d;    // proj, which no whole module saves
   switch (symbol) {
     case 'M':
+      if (!saves(model, Recompute::mamba)) return outside;
       return common + width.projected + width.conv + 2 * width.inner + model.mamba.groups;
     case '*':
+      if (!saves(model, Recompute::core_attn)) return common + width.qkv;
       return common + width.qkv + width.attention + model.attention.heads;
     case '-':
+      if (!saves(model, Recompute::mlp)) return outside;
       return common + (width.gates + saves(model, Recompute::mlp_act)) * model.mlp.hidden;
     default:
+      if (!saves(model, Recompute::moe)) return outside;
       return common +
              model.moe.top_k * (width.gates + 1 + saves(model, Recompute::moe_act)) *
                  model.moe.hidden +

@@ -85,6 +85,7 @@ const std::vector<Exclusion>& exclusions() {
       {temporary_buffers,
        {partial_graphs, module_attn, module_mlp, module_mamba, module_moe, module_moe_router,
         module_moe_preprocess, two_modules, offload_delayed, evaluation_by_graphs}},
+      {experts_computed_again, {offload_of_experts, offload_delayed}},
       // Where no document fits, nothing is replayed.
       {equal_lengths, {a_document_over_the_bound}},
       // Gap rows leave no room for such a document.

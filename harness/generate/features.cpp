@@ -355,6 +355,14 @@ constexpr Row kRows[] = {
      [](F f) { return f.graphs() && f.is_too_long; }},
     {Trait::evaluation_by_graphs, "evaluation by graphs", kSwitch,
      [](F f) { return f.s.cuda_graph.evaluation == GraphEvaluation::replay; }},
+    {Trait::attention_computed_again, "attention computed again", kSwitch,
+     [](F f) { return f.recomputes(Recompute::core_attn); }},
+    {Trait::mlps_computed_again, "mlps computed again", kSwitch,
+     [](F f) { return f.recomputes(Recompute::mlp); }},
+    {Trait::mambas_computed_again, "mambas computed again", kSwitch,
+     [](F f) { return f.recomputes(Recompute::mamba); }},
+    {Trait::experts_computed_again, "experts computed again", kSwitch,
+     [](F f) { return f.recomputes(Recompute::moe); }},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMostTraits);
@@ -363,11 +371,11 @@ constexpr bool is_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  return std::size(kRows) == static_cast<std::size_t>(Trait::evaluation_by_graphs) + 1;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::experts_computed_again) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 // Campaign files of before have a trait's bit where it was.
-static_assert(static_cast<int>(Trait::evaluation_by_graphs) == 138, "a new trait goes to the end");
+static_assert(static_cast<int>(Trait::experts_computed_again) == 142, "a new trait goes last");
 
 }  // namespace
 

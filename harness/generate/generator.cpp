@@ -8,6 +8,7 @@
 #include "scenarios/documents/documents.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/io/reader.h"
+#include "scenarios/rules/legality.h"
 #include "scenarios/rules/offload_modules.h"
 
 namespace lockstep {
@@ -255,8 +256,22 @@ void draw_max_seqlen(Choices& c, Scenario& s) {
   if (!check_legality(s).empty()) s.cuda_graph.max_seqlen.reset();  // L23
 }
 
+// Whole modules in place of their activations.
+void draw_recomputed_modules(Choices& c, Scenario& s) {
+  for (const Recompute module :
+       {Recompute::core_attn, Recompute::mlp, Recompute::mamba, Recompute::moe}) {
+    if (s.model.pattern.find(layer_of(module)) == std::string::npos || !c.one_in(5)) continue;
+    const std::vector<Recompute> before = s.model.recompute;
+    if (module == Recompute::mlp) std::erase(s.model.recompute, Recompute::mlp_act);
+    if (module == Recompute::moe) std::erase(s.model.recompute, Recompute::moe_act);
+    s.model.recompute.push_back(module);
+    if (!check_legality(s).empty()) s.model.recompute = before;  // L27
+  }
+}
+
 // Keys that came later, behind all others: what a seed draws of those stays.
 void draw_added(Choices& c, Scenario& s) {
+  draw_recomputed_modules(c, s);
   if (s.cuda_graph.impl == GraphImpl::none) return;
   if (c.one_in(3)) draw_max_seqlen(c, s);
   if (s.cuda_graph.impl != GraphImpl::partial) return;

@@ -145,6 +145,11 @@ constexpr InvalidEdit kEdits[] = {
        s.expect.judge = "loss";
        return true;
      }},
+    {"L42",
+     [](Scenario& s, Choices&) {
+       s.model.recompute = {Recompute::mlp_act, Recompute::mlp};
+       return has(s, '-');
+     }},
     {"L41",
      [](Scenario& s, Choices&) {
        s.cuda_graph.evaluation = GraphEvaluation::replay;

@@ -146,6 +146,10 @@ enum class Trait : std::uint8_t {
   bounded_documents,
   a_document_over_the_bound,
   evaluation_by_graphs,
+  attention_computed_again,
+  mlps_computed_again,
+  mambas_computed_again,
+  experts_computed_again,
 };
 
 }  // namespace lockstep

@@ -112,9 +112,20 @@ constexpr std::array kAliases{
     FaultAlias{"recompute-of-activations-left-out",
                Op::drop_op,
                {.op = "activation_forward", .part = "recompute"}},
+    FaultAlias{"recompute-of-attention-left-out",
+               Op::drop_op,
+               {.op = "attention_forward", .part = "recompute"}},
     FaultAlias{"recompute-of-norms-left-out",
                Op::drop_op,
                {.op = "rms_norm_forward", .part = "recompute"}},
+    FaultAlias{"recompute-of-products-left-out",
+               Op::drop_op,
+               {.op = "linear_forward", .part = "recompute"}},
+    FaultAlias{"recompute-of-routing-left-out",
+               Op::drop_op,
+               {.op = "router_forward", .part = "recompute"}},
+    FaultAlias{
+        "recompute-of-scans-left-out", Op::drop_op, {.op = "scan_forward", .part = "recompute"}},
 };
 
 }  // namespace

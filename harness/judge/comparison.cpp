@@ -19,11 +19,25 @@ constexpr std::int64_t kPerCall = 4;
 // A recomputed output is stored nowhere, so it cannot be read. Errors in it show in the gradients
 // that depend on it.
 bool is_recomputed(const Scenario::Model& model, const std::string& name) {
+  constexpr std::string_view kLayers = "layers.";
+  if (!name.starts_with(kLayers)) return false;
+  const std::size_t end = name.find('.', kLayers.size());
+  const char symbol = model.pattern.at(std::stoul(name.substr(kLayers.size(), end)));
+  const std::string part = name.substr(end + 1);
   const auto asked = [&](Recompute module) { return holds(model.recompute, module); };
-  if (!name.starts_with("layers.")) return false;
-  if (name.ends_with(".norm.out")) return asked(Recompute::layernorm);
-  if (name.ends_with(".act")) return asked(Recompute::mlp_act);
-  return (name.ends_with(".moe_act") || name.ends_with(".shared_act")) && asked(Recompute::moe_act);
+  if (part == "norm.out") return asked(Recompute::layernorm);
+  if (part == "norm.rstd" || part == "out") return false;
+  switch (symbol) {
+    case '*':
+      return part.starts_with("core_attn.") && asked(Recompute::core_attn);
+    case '-':
+      return asked(Recompute::mlp) || (part == "act" && asked(Recompute::mlp_act));
+    case 'M':
+      return asked(Recompute::mamba);
+    default:
+      return asked(Recompute::moe) ||
+             ((part == "moe_act" || part == "shared_act") && asked(Recompute::moe_act));
+  }
 }
 
 // A ragged buffer is compared in the rows that the oracle filled; the engine's row counts are

@@ -146,8 +146,7 @@ Scenario settled(Scenario s) {
   drop_homeless(s.model.pattern, g.modules);
   drop_homeless(s.model.pattern, s.offload.modules);
   std::erase_if(s.model.recompute, [&](Recompute module) {
-    return (module == Recompute::mlp_act && lacks('-')) ||
-           (module == Recompute::moe_act && lacks('E'));
+    return layer_of(module) != '\0' && lacks(layer_of(module));
   });
   const auto& modules = s.offload.modules;
   const bool delays = g.impl == GraphImpl::partial &&

@@ -78,6 +78,8 @@ inline std::int64_t all_ranks(const Scenario& scenario) {
 }
 // The symbol that has the module; `E` for every part of a layer of experts.
 char layer_of(GraphModule module);
+// The symbol whose layers have the module; '\0' for every layer.
+char layer_of(Recompute module);
 // Whether expect.counters lets a run do without a replay.
 bool allows_no_replay(const Scenario& scenario);
 

@@ -68,8 +68,8 @@ bool has_its_layer(const Scenario& scenario, OffloadModule module) {
 }
 
 bool has_its_layer(const Scenario& scenario, Recompute module) {
-  return module == Recompute::layernorm ||
-         has_layer(scenario, module == Recompute::mlp_act ? '-' : 'E');
+  const char layer = layer_of(module);
+  return layer == '\0' || has_layer(scenario, layer);
 }
 
 // One module that this scenario could offload as far as layers and graphs go.
@@ -145,6 +145,27 @@ Findings recomputed_norms_are_not_moved(const Scenario& scenario) {
   return {{"model.recompute", set_text(recompute), "offload " + set_text(modules)}};
 }
 
+// What is computed again with a whole module, and so not there to be moved.
+Findings recomputed_modules_are_not_moved(const Scenario& scenario) {
+  struct Row {
+    Recompute module;
+    std::vector<OffloadModule> inside;
+  };
+  static const std::vector<Row> rows{
+      {Recompute::core_attn, {OffloadModule::attn_proj}},
+      {Recompute::mamba, {OffloadModule::mamba_scan}},
+      {Recompute::moe, {OffloadModule::expert_fc1, OffloadModule::moe_act}}};
+  std::vector<Recompute> recompute = scenario.model.recompute;
+  const auto& moved = scenario.offload.modules;
+  for (const Row& row : rows) {
+    const bool both =
+        std::ranges::any_of(row.inside, [&](OffloadModule module) { return holds(moved, module); });
+    if (both) std::erase(recompute, row.module);
+  }
+  if (recompute == scenario.model.recompute) return {};
+  return {{"model.recompute", set_text(recompute), "offload " + set_text(moved)}};
+}
+
 Findings plan_comes_before_capture(const Scenario& scenario) {
   if (!with_offload(scenario) || !with_graphs(scenario) || scenario.cuda_graph.warmup_steps > 0)
     return {};
@@ -180,6 +201,24 @@ Findings plan_has_its_step(const Scenario& scenario) {
 
 }  // namespace
 
+char layer_of(Recompute module) {
+  switch (module) {
+    case Recompute::layernorm:
+      return '\0';
+    case Recompute::core_attn:
+      return '*';
+    case Recompute::mlp_act:
+    case Recompute::mlp:
+      return '-';
+    case Recompute::mamba:
+      return 'M';
+    case Recompute::moe_act:
+    case Recompute::moe:
+      return 'E';
+  }
+  return '\0';
+}
+
 std::vector<OffloadModule> offloadable_modules(const Scenario& scenario) {
   std::vector<OffloadModule> modules;
   for (const OffloadModuleRow& row : kOffloadModules) {
@@ -197,7 +236,9 @@ std::span<const Rule> offload_rules() {
        "mlp_fc1 `-`; expert_fc1, moe_act `E`; mamba_* `M`",
        "nothing to move", offload_has_its_layer, "offload.modules model.pattern",
        "model: {pattern: \"M-\"}, offload: {modules: [core_attn]}"},
-      {"L24", "a recompute module needs its layer: mlp_act `-`; moe_act `E`",
+      {"L24",
+       "a recompute module needs its layer: core_attn `*`; mlp, mlp_act `-`; moe, moe_act `E`; "
+       "mamba `M`",
        "nothing to compute again", recompute_has_its_layer, "model.recompute model.pattern",
        "model: {recompute: [moe_act]}"},
       {"L25", "attn_proj needs core_attn",
@@ -211,6 +252,12 @@ std::span<const Rule> offload_rules() {
        "that tensor is the norm's output and is not saved", recomputed_norms_are_not_moved,
        "model.recompute offload.modules",
        "model: {recompute: [layernorm]}, offload: {modules: [mlp_fc1]}"},
+      {"L27",
+       "recompute core_attn excludes offload of attn_proj, mamba of mamba_scan, moe of expert_fc1 "
+       "and moe_act",
+       "that tensor is computed again and not saved", recomputed_modules_are_not_moved,
+       "model.recompute offload.modules",
+       "model: {recompute: [core_attn]}, offload: {modules: [core_attn, attn_proj]}"},
       {"L28", "offload with graphs needs warmup_steps > 0",
        "plan and pinned buffers must exist before capture", plan_comes_before_capture,
        "offload.modules cuda_graph.impl cuda_graph.warmup_steps",

@@ -12,7 +12,7 @@ namespace lockstep {
 LOCKSTEP_WORDS(Numerics, "fp32", "bf16", "fp8")
 LOCKSTEP_WORDS(MlpActivation, "squared_relu", "swiglu")
 LOCKSTEP_WORDS(Router, "softmax", "sigmoid")
-LOCKSTEP_WORDS(Recompute, "layernorm", "mlp_act", "moe_act")
+LOCKSTEP_WORDS(Recompute, "layernorm", "mlp_act", "moe_act", "core_attn", "mlp", "mamba", "moe")
 LOCKSTEP_WORDS(CoreAttention, "native", "cudnn")
 LOCKSTEP_WORDS(DataKind, "lengths", "distribution", "text", "jsonl")
 LOCKSTEP_WORDS(Shape, "uniform", "lognormal", "equal", "one_giant", "many_tiny", "measured")
@@ -48,7 +48,7 @@ const std::vector<std::string>& rule_names() {
     std::vector<std::string> names{"none"};
     const auto number = [](int i) { return std::string(i < 10 ? "0" : "") + std::to_string(i); };
     for (int i = 1; i <= 8; ++i) names.push_back("Y" + number(i));
-    for (int i = 0; i <= 41; ++i) names.push_back("L" + number(i));
+    for (int i = 0; i <= 42; ++i) names.push_back("L" + number(i));
     return names;
   }();
   return list;

@@ -103,6 +103,21 @@ TEST(Expectations, WhatIsNotSavedIsComputedAgainOnceAMicrobatch) {
   EXPECT_EQ(expected(scenario, Counter::ops_recomputed).max, 6 * (4 + 1 + 2));
 }
 
+TEST(Expectations, WholeModulesAreComputedAgainOpByOp) {
+  Scenario scenario;
+  scenario.model.pattern = "M*-E";
+  const auto ops = [&](Recompute module) {
+    scenario.model.recompute = {module};
+    return expected(scenario, Counter::ops_recomputed).min / 6;
+  };
+  EXPECT_EQ(ops(Recompute::core_attn), 1);
+  EXPECT_EQ(ops(Recompute::mlp), 2) << "a product, an activation";
+  EXPECT_EQ(ops(Recompute::mamba), 4) << "a product, the convolution, the scan, the gated norm";
+  EXPECT_EQ(ops(Recompute::moe), 5) << "the router, dispatch, two products, an activation";
+  scenario.model.moe.shared_hidden = 8;
+  EXPECT_EQ(ops(Recompute::moe), 7);
+}
+
 TEST(Expectations, EveryTokenGoesToTopKExperts) {
   Scenario scenario;
   EXPECT_FALSE(is_expected(scenario, Counter::pairs_routed));

@@ -26,7 +26,8 @@ std::vector<Scenario> scenarios() {
                                         "cudnn-attention-sharded-full-iteration",
                                         "fsdp-ranks-without-shards",
                                         "moe-router-offload",
-                                        "recompute-offload"};
+                                        "recompute-offload",
+                                        "recompute-whole-modules"};
   std::vector<Scenario> cases;
   std::vector<ScenarioError> errors;
   for (const std::string& file : scenario_files(library_folder())) {

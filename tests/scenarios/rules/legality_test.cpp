@@ -281,6 +281,20 @@ const std::vector<Example>& examples() {
          offload(s, "M*-", {qkv_linear}), s.model.recompute = {Recompute::layernorm};
        },
        [](Scenario& s) { s.model.recompute = {}; }},
+      {"L27", "model.recompute", "[mlp]",
+       [](Scenario& s) {
+         offload(s, "M*-", {core_attn, attn_proj});
+         s.model.recompute = {Recompute::core_attn, Recompute::mlp};
+       },
+       [](Scenario& s) { s.model.recompute = {Recompute::mlp}; }},
+      {"L27", "model.recompute", "[mlp]",
+       [](Scenario& s) {
+         offload(s, "M*-", {mamba_scan}), s.model.recompute = {Recompute::mlp, Recompute::mamba};
+       },
+       [](Scenario& s) { s.model.recompute = {Recompute::mlp}; }},
+      {"L27", "model.recompute", "[]",
+       [](Scenario& s) { offload(s, "*E", {expert_fc1}), s.model.recompute = {Recompute::moe}; },
+       [](Scenario& s) { s.model.recompute = {}; }},
       {"L28", "cuda_graph.warmup_steps", "1",
        [](Scenario& s) { offload(s, "M*-", {qkv_linear}), s.cuda_graph.warmup_steps = 0; },
        [](Scenario& s) { s.cuda_graph.warmup_steps = 1; }},
@@ -368,6 +382,15 @@ const std::vector<Example>& examples() {
          s.cuda_graph.evaluation = GraphEvaluation::replay;
        },
        [](Scenario& s) { s.cuda_graph.evaluation = GraphEvaluation::eager; }},
+      {"L42", "model.recompute", "[mlp, moe]",
+       [](Scenario& s) {
+         s.model.pattern = "M*-E";
+         s.model.recompute = {Recompute::mlp_act, Recompute::moe_act, Recompute::mlp,
+                              Recompute::moe};
+       },
+       [](Scenario& s) {
+         s.model.recompute = {Recompute::mlp, Recompute::moe};
+       }},
   };
   return list;
 }
