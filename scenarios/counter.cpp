@@ -7,8 +7,8 @@ namespace lockstep {
 namespace {
 
 // In the order of the enumerators.
-const std::array<std::string, 38>& all_names() {
-  static const std::array<std::string, 38> list{"graphs_captured",
+const std::array<std::string, 40>& all_names() {
+  static const std::array<std::string, 40> list{"graphs_captured",
                                                 "graph_replays",
                                                 "eager_fallbacks",
                                                 "graphs_evicted",
@@ -28,6 +28,8 @@ const std::array<std::string, 38>& all_names() {
                                                 "offloads_in_flight",
                                                 "offloads_delayed",
                                                 "spare_buffers",
+                                                "copies_in_graphs",
+                                                "copy_bytes_in_graphs",
                                                 "pairs_routed",
                                                 "experts_used",
                                                 "expert_rows_read",

@@ -29,6 +29,8 @@ enum class Counter : std::uint8_t {
   offloads_in_flight,
   offloads_delayed,
   spare_buffers,
+  copies_in_graphs,
+  copy_bytes_in_graphs,
   pairs_routed,
   experts_used,
   expert_rows_read,

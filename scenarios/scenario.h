@@ -161,6 +161,7 @@ struct Scenario {
     std::optional<std::int64_t> max_inflight;  // nullopt = unlimited.
     bool delay_until_cuda_graph = false;
     std::int64_t pool_slack = 0;
+    bool captured = false;
   } offload;
 
   struct Fsdp {

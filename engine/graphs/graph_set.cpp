@@ -113,12 +113,12 @@ void GraphSet::check(const GraphKey& key, const Captured& graph, const Body& bod
   if (!found.empty()) throw EngineViolation(JudgeKind::ledger, to_text(key) + ": " + found);
 }
 
-void GraphSet::launch(const GraphKey& key, const Body& body) {
+void GraphSet::launch(const GraphKey& key, const Body& body, const Stream& stream) {
   const auto found = graphs_.find(key);
   require(found != graphs_.end(), "a graph is captured before it is launched");
   use(key.bucket);
   check(key, found->second, body);
-  stream_.launch(found->second.graph, name_of(key.kind));
+  stream.launch(found->second.graph, name_of(key.kind));
   ++launches;
 }
 

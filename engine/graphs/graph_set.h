@@ -48,7 +48,9 @@ class GraphSet {
   bool empty() const { return graphs_.empty(); }
   // EngineViolation: judge "address" when a buffer moved since capture, "ledger" when `body` would
   // now submit something else.
-  void launch(const GraphKey& key, const Body& body);
+  void launch(const GraphKey& key, const Body& body) { launch(key, body, stream_); }
+  // The same on another stream than the one that captured.
+  void launch(const GraphKey& key, const Body& body, const Stream& stream);
   void clear();
   const Ledger& ledger(const GraphKey& key) const { return graphs_.at(key).graph.ledger(); }
 

@@ -55,6 +55,23 @@ Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scen
   }
   open_.buffer_d2h.resize(buffers_.size());
   open_.pinned_h2d.resize(pinned_.size());
+  if (plan_.captured) prepare_captured();
+}
+
+// Copies in graphs begin within the pass of their segment, the others behind it.
+void Offloader::prepare_captured() {
+  for (std::size_t i = 0; i < buffers_.size(); ++i) bin_left_.emplace_back(device_, "bin left");
+  lanes_ = std::make_unique<CopyLanes>(device_, compute_, plan_);
+  for (const Groups& groups : d2h_at_) {
+    for (const bool in_graph : {true, false}) {
+      std::copy_if(groups.begin(), groups.end(), std::back_inserter(in_order_),
+                   [=](const Group* group) { return group->plan.leaves_in_graph == in_graph; });
+    }
+  }
+  for (std::size_t i = 0; i < in_order_.size(); ++i) {
+    in_order_[i]->place = static_cast<std::int64_t>(i);
+    in_order_[i]->left_in_capture.emplace(device_, "d2h done in a capture");
+  }
 }
 
 int Offloader::make_pinned(std::int64_t bytes) {
@@ -115,6 +132,8 @@ void* Offloader::place(const std::string& name, int slot, std::size_t bytes) con
 // ---- Passes -------------------------------------------------------------------------------------
 
 void Offloader::enter_forward(int segment, int slot) {
+  // What a graph waits for is fixed, so copies of earlier passes cannot count.
+  if (plan_.captured && segment < 0) open_.in_flight.clear();
   for (const OffloadTensor* tensor : written_at_[segment]) {
     const Event* d2h = open_.buffer_d2h[buffer_index(*tensor, slot)];
     if (d2h != nullptr) compute_.wait(*d2h);
@@ -127,11 +146,16 @@ void Offloader::enter_forward(int segment, int slot) {
 void Offloader::leave_forward(int segment, int slot) {
   for (const Group* group : delayed_at_[segment]) compute_.record(*group->last_read);
   const Groups& groups = d2h_at_[segment];
-  const bool any_now = std::any_of(groups.begin(), groups.end(),
-                                   [](const Group* group) { return !group->delayed(); });
+  const bool any_now = std::any_of(groups.begin(), groups.end(), [](const Group* group) {
+    return !group->delayed() && !group->plan.leaves_in_graph;
+  });
   if (any_now) compute_.record(*fork_);
+  for (Group* group : groups) {
+    if (group->plan.leaves_in_graph) note_out(*group, slot);
+  }
   bool forked = false;
   for (Group* group : groups) {
+    if (group->plan.leaves_in_graph) continue;
     if (group->delayed()) {
       d2h_->wait(*group->last_read);
     } else if (!std::exchange(forked, true)) {
@@ -143,11 +167,18 @@ void Offloader::leave_forward(int segment, int slot) {
 }
 
 void Offloader::start_h2d(int step, int slot) {
-  const Groups& groups = h2d_at_[step];
-  if (groups.empty()) return;
-  compute_.record(*fork_);
-  h2d_->wait(*fork_);
-  for (Group* group : groups) copy_in(*group, slot);
+  bool forked = false;
+  for (Group* group : h2d_at_[step]) {
+    if (group->plan.returns_in_graph) {
+      note_in(*group, slot);
+      continue;
+    }
+    if (!std::exchange(forked, true)) {
+      compute_.record(*fork_);
+      h2d_->wait(*fork_);
+    }
+    copy_in(*group, slot);
+  }
 }
 
 void Offloader::prefetch(int segment, int slot) {
@@ -168,7 +199,7 @@ void Offloader::enter_backward(int segment, int slot) {
   }
   start_h2d(plan_.backward_step(segment), slot);
   for (const Group* group : needed_at_[plan_.backward_step(segment)]) {
-    compute_.wait(at(group->h2d_done, slot));
+    if (!group->plan.leaves_in_graph) compute_.wait(at(group->h2d_done, slot));
     // Its d2h copy is complete if its h2d copy is.
     std::erase(open_.in_flight, &at(group->d2h_done, slot));
   }
@@ -216,24 +247,39 @@ void Offloader::copy_out(Group& group, int slot) {
       d2h_->copy(at(pinned_, to).data(), buffers_[from], bytes, CopyKind::device_to_host,
                  tensors[i].name);
     }
+    if (plan_.captured) d2h_->record(bin_left_[from]);
     open_.buffer_d2h[from] = &done;
     moved.out += bytes;
   }
   d2h_->record(done);
-  open_.in_flight.push_back(&done);
-  throttle();
-  most_in_flight = std::max<std::int64_t>(most_in_flight, std::ssize(open_.in_flight));
+  throttle(done, Throttle::waits);
+}
+
+// The copies were submitted inside of the pass, or launched with its graph.
+void Offloader::note_out(Group& group, int slot) {
+  const Event& done = left(group, slot);
+  for (const OffloadTensor& tensor : group.plan.tensors) {
+    open_.buffer_d2h[buffer_index(tensor, slot)] =
+        faulty("bin-rewritten-beside-the-tail-of-a-graph", &done, nullptr);
+  }
+  throttle(done, Throttle::counts);
+}
+
+std::int64_t Offloader::inflight_limit() const {
+  constexpr auto kNoLimit = std::numeric_limits<std::int64_t>::max();
+  return faulty("offload-awaits-no-copy", max_inflight_.value_or(kNoLimit), kNoLimit);
 }
 
 // Compute waits until at most `max_inflight` d2h copies are open. In a graph of a whole iteration
 // this join lets memory return.
-void Offloader::throttle() {
-  constexpr auto kNoLimit = std::numeric_limits<std::int64_t>::max();
-  const auto limit = faulty("offload-awaits-no-copy", max_inflight_.value_or(kNoLimit), kNoLimit);
+void Offloader::throttle(const Event& done, Throttle how) {
+  open_.in_flight.push_back(&done);
+  const std::int64_t limit = inflight_limit();
   while (std::ssize(open_.in_flight) > limit) {
-    compute_.wait(*open_.in_flight.front());
+    if (how == Throttle::waits) compute_.wait(*open_.in_flight.front());
     open_.in_flight.erase(open_.in_flight.begin());
   }
+  most_in_flight = std::max<std::int64_t>(most_in_flight, std::ssize(open_.in_flight));
 }
 
 void Offloader::copy_in(Group& group, int slot) {
@@ -259,6 +305,23 @@ void Offloader::copy_in(Group& group, int slot) {
   h2d_->record(done);
 }
 
+void Offloader::note_in(Group& group, int slot) {
+  const std::vector<OffloadTensor>& tensors = group.plan.tensors;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    open_.buffer_d2h[buffer_index(tensors[i], slot)] = nullptr;
+    at(open_.pinned_h2d, at(group.host_copies, slot)[i]) = &returned(group, slot);
+  }
+}
+
+// The events of a group, which all its copies of that direction end with.
+const Event& Offloader::left(const Group& group, int slot) const {
+  return at(group.d2h_done, slot);
+}
+const Event& Offloader::returned(const Group& group, int slot) const {
+  const Group* own = faulty("captured-copies-share-an-event", &group, groups_.front().get());
+  return at(own->h2d_done, slot);
+}
+
 // A step brings back everything that it sent, each h2d copy behind its d2h copy, and compute waits
 // for each h2d copy before it reads the tensor.
 void Offloader::drain() {
@@ -272,6 +335,9 @@ void Offloader::drain() {
 
 void Offloader::point_to_copies(std::vector<NamedTensor>& tensors, int slot) {
   if (plan_.empty()) return;
+  if (plan_.captured) {
+    for (const auto& group : groups_) d2h_->wait(at(group->d2h_done, slot));
+  }
   d2h_->synchronize();
   compute_.synchronize();  // A graph contains its copies.
   for (NamedTensor& named : tensors) {
@@ -285,14 +351,17 @@ void Offloader::point_to_copies(std::vector<NamedTensor>& tensors, int slot) {
   }
 }
 
-void Offloader::count_launch(const Ledger& ledger) {
-  if (plan_.empty()) return;
+std::int64_t Offloader::count_launch(const Ledger& ledger) {
+  std::int64_t copies = 0;
+  if (plan_.empty()) return copies;
   for (const IssuedCall& entry : ledger.entries()) {
     const auto* copy = entry.as<CopyCall>();
     if (!copy) continue;
     if (entry.stream == d2h_->id()) moved.out += static_cast<std::int64_t>(copy->bytes);
     if (entry.stream == h2d_->id()) moved.in += static_cast<std::int64_t>(copy->bytes);
+    copies += entry.stream == d2h_->id() || entry.stream == h2d_->id();
   }
+  return copies;
 }
 
 }  // namespace lockstep

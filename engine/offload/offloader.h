@@ -1,8 +1,8 @@
 // Moves saved tensors to the host and back as the plan says, on a d2h and an h2d stream of its own.
-// It is called between segments, never inside a partial graph: a graph finds its tensors at the
-// same addresses in every microbatch, and the copies run beside the next segment whether that is a
-// graph or not. The graph of a whole iteration contains the copies, because the same host code
-// captures it.
+// It is called between segments: a graph finds its tensors at the same addresses in every
+// microbatch, and eager copies run beside the next segment whether that is a graph or not. The
+// graph of a whole iteration contains the copies, because the same host code captures it. Under
+// `offload.captured` it is called inside of partial graphs too (captured_copies.cpp).
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@
 
 #include "engine/device/ledger.h"
 #include "engine/offload/by_step.h"
+#include "engine/offload/copy_lanes.h"
 #include "engine/offload/plan.h"
 #include "engine/tensors/tensor_pool.h"
 
@@ -50,6 +51,19 @@ class Offloader {
   // forward pass: launches the h2d copies that the plan begins so early.
   void prefetch(int segment, int slot);
 
+  // Under `offload.captured`, the copies that are nodes of a region's graphs and the waits for
+  // them. Called by the host code of a training pass through a captured region: around all of it,
+  // and around each layer.
+  void begin_region(const RegionPass& pass);
+  void before_layer(const RegionPass& pass, int layer);
+  void after_layer(const RegionPass& pass, int layer);
+  void end_region(const RegionPass& pass);
+  // Whether the graph of that pass holds copies.
+  bool holds_copies(const RegionPass& pass) const { return lanes_ && lanes_->has(pass); }
+  // Launches such a graph, by `launch` on the stream that it is given, and counts its copies.
+  void launch(const RegionPass& pass, const Ledger& graph,
+              const std::function<void(const Stream&)>& launch);
+
   // Bytes that the microbatch in the slot moves each way; called after its forward pass.
   std::int64_t due(int slot) const;
 
@@ -62,12 +76,14 @@ class Offloader {
   void point_to_copies(std::vector<NamedTensor>& tensors, int slot);
 
   void append_addresses(std::vector<const void*>& table) const { pool_.append_addresses(table); }
-  // Adds the copies of a graph, from its ledger, at each launch. Eager copies are counted when they
-  // are submitted.
-  void count_launch(const Ledger& ledger);
+  // Adds the copies of a graph, from its ledger, at each launch, and returns how many they are.
+  // Eager copies are counted when they are submitted.
+  std::int64_t count_launch(const Ledger& ledger);
   OffloadedBytes moved;
   std::int64_t most_in_flight = 0;  // d2h copies that compute had not waited for.
   std::int64_t delayed = 0;         // Groups whose d2h copy was put after a later launch.
+  // Copies that ran as nodes of partial graphs, both ways.
+  std::int64_t copies_in_graphs = 0, copy_bytes_in_graphs = 0;
   std::int64_t spare_buffers() const;
 
  private:
@@ -78,6 +94,10 @@ class Offloader {
     std::vector<Event> d2h_done, h2d_done;  // Per slot.
     std::optional<Event> last_read;         // Present if delayed: recorded after the last reader.
     std::vector<std::vector<int>> host_copies;  // [slot][tensor]: index of the pinned buffer.
+    // Under `offload.captured`: the place in the order in which a forward pass copies out, and the
+    // end of the copy for the graph that holds it.
+    std::int64_t place = 0;
+    std::optional<Event> left_in_capture;
   };
   using Groups = std::vector<Group*>;
   // Events that a later copy or pass has to wait for; null where none is open.
@@ -100,7 +120,20 @@ class Offloader {
   void start_h2d(int step, int slot);
   void copy_out(Group& group, int slot);
   void copy_in(Group& group, int slot);
-  void throttle();
+  void note_out(Group& group, int slot);
+  void note_in(Group& group, int slot);
+  std::int64_t inflight_limit() const;
+  enum class Throttle { waits, counts };
+  void throttle(const Event& done, Throttle how);
+
+  // Captured copies.
+  void prepare_captured();
+  bool in_recording() const { return device_.recording() >= 0; }
+  const Event& left(const Group& group, int slot) const;
+  const Event& returned(const Group& group, int slot) const;
+  void submit_out(Group& group, int slot);
+  void submit_in(Group& group, int slot);
+  void throttle_region(const Group& group, int slot);
 
   Device& device_;
   const Stream& compute_;
@@ -121,6 +154,10 @@ class Offloader {
   ByStep<Group*> d2h_at_, h2d_at_, needed_at_;
   std::unique_ptr<Stream> d2h_, h2d_;
   std::unique_ptr<Event> fork_;
+  // Under `offload.captured` alone.
+  std::vector<Event> bin_left_;   // For each device buffer: behind the last copy out of it.
+  std::vector<Group*> in_order_;  // As a forward pass copies them out.
+  std::unique_ptr<CopyLanes> lanes_;
 };
 
 }  // namespace lockstep

@@ -301,6 +301,28 @@ void choose_copy_steps(OffloadPlan& plan) {
   time_copies(plan, static_cast<int>(enough - seconds.begin()) + 1);
 }
 
+// A group can be captured if it leaves and is read in captured regions, if its rows are static and
+// if it is not delayed. The position of its copy back may nevertheless be the head's, an eager
+// segment's or in the forward pass of another microbatch: that copy alone is eager then.
+void mark_captured(const std::vector<Segment>& list, OffloadPlan& plan) {
+  const auto in_graph = [&](int step) {
+    const int segment = plan.segment_of(step);
+    return segment < plan.segments && at(list, segment).region >= 0;
+  };
+  for (OffloadGroup& group : plan.groups) {
+    const bool rows_are_static =
+        std::all_of(group.tensors.begin(), group.tensors.end(),
+                    [](const OffloadTensor& tensor) { return tensor.rows == 0; });
+    group.leaves_in_graph = !group.is_resident && rows_are_static &&
+                            group.d2h.begin == group.last_read && in_graph(group.last_read) &&
+                            in_graph(group.h2d.end);
+    group.h2d.begin = faulty("reload-in-the-graph-that-reads-it", group.h2d.begin,
+                             group.leaves_in_graph ? group.h2d.end : group.h2d.begin);
+    group.returns_in_graph =
+        group.leaves_in_graph && !plan.in_forward(group.h2d.begin) && in_graph(group.h2d.begin);
+  }
+}
+
 }  // namespace
 
 std::int64_t OffloadGroup::bytes() const {
@@ -364,6 +386,9 @@ OffloadPlan plan_offload(const Scenario& scenario) {
   mark_resident(scenario, plan);
   plan.seconds = pass_seconds(scenario, list);
   choose_copy_steps(plan);
+  if (scenario.offload.captured) mark_captured(list, plan);
+  plan.captured = std::any_of(plan.groups.begin(), plan.groups.end(),
+                              [](const OffloadGroup& group) { return group.leaves_in_graph; });
   return plan;
 }
 

@@ -60,6 +60,9 @@ struct OffloadGroup {
   StepRange h2d = {};  // Launched before step `begin` at the earliest; complete before step `end`,
                        // which reads it.
   bool is_resident = false;  // Eligible, but it is kept on the device.
+  // Under `offload.captured`: whether its copies are nodes, out of the forward graph of the region
+  // that it leaves, back of the backward graph of the region at the plan's position.
+  bool leaves_in_graph = false, returns_in_graph = false;
   std::vector<OffloadTensor> tensors = {};
   std::int64_t bytes() const;  // At most, where rows follow the data.
 };
@@ -80,6 +83,7 @@ struct OffloadPlan {
   std::int64_t microbatches = 1, slots = 1;
   std::optional<std::int64_t> max_inflight;
   std::int64_t pool_slack = 0;  // Pinned buffers of each size beyond those that the slots hold.
+  bool captured = false;        // Some copies are nodes of partial graphs.
 
   bool empty() const { return buffers.empty(); }
   // The step of the backward pass of a segment; `segments` is the head. The step of its forward

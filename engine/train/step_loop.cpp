@@ -100,6 +100,8 @@ RunCounters StepLoop::counters() const {
   counters.offloads_in_flight = offloader_.most_in_flight;
   counters.offloads_delayed = offloader_.delayed;
   counters.spare_buffers = offloader_.spare_buffers();
+  counters.copies_in_graphs = offloader_.copies_in_graphs;
+  counters.copy_bytes_in_graphs = offloader_.copy_bytes_in_graphs;
   if (sharder_) counters.persistent_buffers = sharder_->persistent_buffers();
   if (sharder_) counters.late_gathers = sharder_->late_gathers();
   return counters;

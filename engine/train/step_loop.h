@@ -77,6 +77,7 @@ class StepLoop {
   void backward(const MicrobatchPass& pass);
   void run_segment(const MicrobatchPass& pass, const Segment& segment, bool forward);
   void run_parts(const MicrobatchPass& pass, const Segment& segment, bool forward);
+  RegionPass region_pass(const MicrobatchPass& pass, const Segment& segment, bool forward) const;
 
   // A step.
   void prefetch_weights();

@@ -121,21 +121,40 @@ void StepLoop::run_segment(const MicrobatchPass& pass, const Segment& segment, b
                      .bucket = faulty("graph-key-without-bucket", pass.bucket, 0)};
   const ExtractedHooks hooks(hooks_, hooks_of(segment, forward));
   hooks.run_before(hook_call(pass));
-  graphs_.launch(key, body);
+  const RegionPass region = region_pass(pass, segment, forward);
+  if (pass.training && offloader_.holds_copies(region)) {
+    offloader_.launch(region, graphs_.ledger(key),
+                      [&](const Stream& stream) { graphs_.launch(key, body, stream); });
+  } else {
+    graphs_.launch(key, body);
+  }
   if (!pass.training) ++counters_.evaluation_replays;
   run_hooks_after(hooks, hook_call(pass));
 }
 
+RegionPass StepLoop::region_pass(const MicrobatchPass& pass, const Segment& segment,
+                                 bool forward) const {
+  return {.segment = static_cast<int>(&segment - segments_.data()),
+          .slot = pass.slot,
+          .forward = forward};
+}
+
 void StepLoop::run_parts(const MicrobatchPass& pass, const Segment& segment, bool forward) {
   const PassContext context = this->context(pass);
+  const RegionPass region = region_pass(pass, segment, forward);
+  const bool copies = offloader_.plan().captured && pass.training && segment.region >= 0;
+  if (copies) offloader_.begin_region(region);
   const std::int64_t count = std::ssize(segment.parts);
   for (std::int64_t i = 0; i < count; ++i) {
     const Part& part = at(segment.parts, forward ? i : count - 1 - i);
     for (const auto& [module, point] : hooks_before(part, forward)) run_hooks(module, point, pass);
+    if (copies) offloader_.before_layer(region, part.layer);
     forward ? model_->forward(context, part, pass.slot)
             : model_->backward(context, part, pass.slot);
+    if (copies) offloader_.after_layer(region, part.layer);
     for (const auto& [module, point] : hooks_after(part, forward)) run_hooks(module, point, pass);
   }
+  if (copies) offloader_.end_region(region);
 }
 
 }  // namespace lockstep

@@ -57,7 +57,9 @@ Counters offload_counters(const RunCounters& run) {
           {Counter::bytes_reloaded, run.bytes_reloaded},
           {Counter::offloads_in_flight, run.offloads_in_flight},
           {Counter::offloads_delayed, run.offloads_delayed},
-          {Counter::spare_buffers, run.spare_buffers}};
+          {Counter::spare_buffers, run.spare_buffers},
+          {Counter::copies_in_graphs, run.copies_in_graphs},
+          {Counter::copy_bytes_in_graphs, run.copy_bytes_in_graphs}};
 }
 
 Counters device_counters(Device& device) {

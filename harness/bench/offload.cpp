@@ -16,14 +16,16 @@ constexpr int kStepsBeside = 5;
 constexpr double kSlowest = 3;  // Times what a step takes alone: then it is known what copies cost.
 constexpr std::int64_t kUnderWay = 32;
 
-Scenario of_mode(const Scenario& scenario, GraphImpl impl, Ratio fraction) {
+Scenario of_mode(const Scenario& scenario, GraphImpl impl, Ratio fraction, bool captured = false) {
   Scenario s = scenario;
+  s.offload.captured = captured;
   s.cuda_graph.impl = impl;
   if (impl != GraphImpl::partial) s.cuda_graph.modules.clear();
   s.cuda_graph.warmup_steps = std::max<std::int64_t>(1, s.cuda_graph.warmup_steps);
   s.offload.fraction = fraction;
   if (impl == GraphImpl::full_iteration && !s.offload.max_inflight)
     s.offload.max_inflight = kUnderWay;
+  if (captured) s.offload.pool_slack = 0;
   if (impl != GraphImpl::partial) s.offload.delay_until_cuda_graph = false;
   return s;
 }
@@ -35,6 +37,48 @@ Scenario with_modules(const Scenario& scenario) {
   s.offload.modules = offloadable_modules(s);
   s.cuda_graph.impl = scenario.cuda_graph.impl;
   return s;
+}
+
+// Of the copies of a microbatch, both ways, the share that are nodes of partial graphs.
+double share_in_graphs(const OffloadPlan& plan) {
+  double copies = 0, nodes = 0;
+  for (const OffloadGroup& group : plan.groups) {
+    if (group.is_resident) continue;
+    const auto tensors = static_cast<double>(group.tensors.size());
+    copies += 2 * tensors;
+    nodes += tensors * (group.leaves_in_graph + group.returns_in_graph);
+  }
+  return copies > 0 ? nodes / copies : 0;
+}
+
+OffloadRow time_row(const Scenario& scenario, const std::string& device_kind, double budget) {
+  OffloadRow row;
+  row.fraction = scenario.offload.fraction;
+  row.captured = scenario.offload.captured;
+  row.time = time_steps(scenario, scenario.cuda_graph.impl, device_kind, budget);
+  const OffloadPlan plan = plan_offload(scenario);
+  row.bytes = plan.bytes();
+  row.saved = plan.saved_bytes();
+  row.in_graphs = share_in_graphs(plan);
+  row.prefetch = plan.prefetch();
+  row.model = forecast(plan);
+  return row;
+}
+
+void time_mode(const Scenario& scenario, GraphImpl impl, const std::string& device_kind,
+               double budget, const std::function<void(const OffloadRow&)>& done) {
+  double plain = 0;
+  for (const std::int64_t quarters : {0, 1, 2, 3, 4}) {
+    for (const bool captured : {false, true}) {
+      const Scenario one = of_mode(scenario, impl, Ratio{quarters * 250'000}, captured);
+      if (captured && !captures_copies(one)) continue;
+      OffloadRow row = time_row(one, device_kind, budget);
+      if (quarters == 0) plain = row.time.median;
+      row.plain = plain;
+      done(row);
+      if (!row.time.not_run.empty()) return;
+    }
+  }
 }
 
 }  // namespace
@@ -68,22 +112,7 @@ void time_offload(const Scenario& scenario, const std::string& device_kind, doub
   const Scenario all = with_modules(scenario);
   for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
     if (mode_name(impl).find(only) == std::string::npos) continue;
-    double plain = 0;
-    for (const std::int64_t quarters : {0, 1, 2, 3, 4}) {
-      OffloadRow row;
-      row.fraction = Ratio{quarters * 250'000};
-      const Scenario one = of_mode(all, impl, row.fraction);
-      row.time = time_steps(one, impl, device_kind, budget);
-      const OffloadPlan plan = plan_offload(one);
-      if (quarters == 0) plain = row.time.median;
-      row.plain = plain;
-      row.bytes = plan.bytes();
-      row.saved = plan.saved_bytes();
-      row.prefetch = plan.prefetch();
-      row.model = forecast(plan);
-      done(row);
-      if (!row.time.not_run.empty()) break;
-    }
+    time_mode(all, impl, device_kind, budget, done);
   }
 }
 

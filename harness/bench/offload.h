@@ -13,6 +13,8 @@ namespace lockstep {
 
 struct OffloadRow {
   Ratio fraction;
+  bool captured = false;  // Copies are nodes of partial graphs where they can be.
+  double in_graphs = 0;   // The share of copies that are.
   StepTime time;
   double plain = 0;        // Seconds of a step without offloading, of the same mode.
   std::int64_t bytes = 0;  // Per microbatch and direction.
@@ -36,7 +38,8 @@ struct LinkRates {
 LinkRates time_link(const Scenario& scenario, const std::string& device_kind, double budget);
 
 // Measures eager, partial and full_iteration, each with the fractions 0 (without offloading), 1/4,
-// 1/2, 3/4 and 1. The scenario says what is offloaded, else it is all that whole-layer graphs
+// 1/2, 3/4 and 1; partial with eager copies and, where some can be nodes, with captured ones right
+// behind. The scenario says what is offloaded, else it is all that whole-layer graphs
 // allow. Under full_iteration at most 32 copies are in flight if the scenario sets no limit. `only`
 // selects modes whose name contains it. `done` is called with each row when it is known.
 void time_offload(const Scenario& scenario, const std::string& device_kind, double budget,

@@ -45,22 +45,24 @@ void bench_offload(const Scenario& scenario, const std::string& device, double b
   rows.begin("/offload/rows");
   const double one_way = std::min(link.alone.to_host, link.alone.to_device);
   const auto microbatches = static_cast<double>(scenario.training.microbatches);
-  std::printf("%-16s %9s %11s %9s %9s %11s %12s %11s %9s %9s %9s  %s\n", "offload", "fraction",
+  std::printf("%-16s %9s %11s %9s %9s %11s %12s %11s %9s %9s %9s %9s  %s\n", "offload", "fraction",
               "ms/step", "slower", "by model", "memory MB", "MB saved", "GB/s each", "of link",
-              "prefetch", "hidden", "fits");
+              "nodes", "prefetch", "hidden", "fits");
   time_offload(scenario, device, budget, only, [&](const OffloadRow& row) {
+    const std::string mode = row.time.mode + (row.captured ? " captured" : "");
     if (!row.time.not_run.empty()) {
-      std::printf("%-16s not run: %s\n", row.time.mode.c_str(), row.time.not_run.c_str());
+      std::printf("%-16s not run: %s\n", mode.c_str(), row.time.not_run.c_str());
       rows.add("/offload/rows", {{"mode", row.time.mode}, {"not_run", row.time.not_run}});
       return;
     }
     const double rate = microbatches * static_cast<double>(row.bytes) / row.time.median;
     std::printf(
-        "%-16s %9.2f %11.3f %7.1f %% %7.1f %% %11.1f %12.1f %11.2f %7.0f %% %9d %7.0f %%  %s%s\n",
-        row.time.mode.c_str(), row.fraction.value(), row.time.median * 1e3, row.slower() * 100,
+        "%-16s %9.2f %11.3f %7.1f %% %7.1f %% %11.1f %12.1f %11.2f %7.0f %% %7.0f %% %9d %7.0f %%  "
+        "%s%s\n",
+        mode.c_str(), row.fraction.value(), row.time.median * 1e3, row.slower() * 100,
         row.model.slower() * 100, static_cast<double>(row.time.peak_bytes) * 1e-6,
-        static_cast<double>(row.saved) * 1e-6, rate * 1e-9, 2 * rate / one_way * 100, row.prefetch,
-        row.model.hidden() * 100,
+        static_cast<double>(row.saved) * 1e-6, rate * 1e-9, 2 * rate / one_way * 100,
+        row.in_graphs * 100, row.prefetch, row.model.hidden() * 100,
         row.bytes == 0     ? ""
         : row.model.fits() ? "yes"
                            : "no",
@@ -68,6 +70,8 @@ void bench_offload(const Scenario& scenario, const std::string& device, double b
     std::fflush(stdout);
     boost::json::object one = to_json(row.time);
     one["fraction"] = row.fraction.value();
+    one["captured"] = row.captured;
+    one["copies_in_graphs"] = row.in_graphs;
     one["plain_seconds"] = row.plain;
     one["bytes_of_a_microbatch"] = row.bytes;
     one["bytes_per_second_each_way"] = rate;

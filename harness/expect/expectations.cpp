@@ -257,6 +257,21 @@ void add_offload(const Scenario& scenario, std::int64_t microbatches,
                          "offload.pool_slack"));
 }
 
+// Copies run as nodes where a microbatch is replayed. A scenario that asks for them has some.
+void add_captured_copies(const Scenario& scenario, std::int64_t replayed,
+                         std::vector<Expectation>& list) {
+  const OffloadDemand demand = offload_demand(scenario);
+  const std::int64_t microbatches = replayed * scenario.parallel.data;
+  const std::string why = "offload.captured, copies of each microbatch that is replayed";
+  for (const auto& [counter, each] : {std::pair(Counter::copies_in_graphs, demand.copies_in_graphs),
+                                      {Counter::copy_bytes_in_graphs, demand.bytes_in_graphs}}) {
+    list.push_back(exactly(counter, each * microbatches, why));
+    if (scenario.offload.captured && !allows_no_replay(scenario))
+      list.push_back(
+          {.counter = counter, .min = 1, .why = "the scenario asks for captured copies"});
+  }
+}
+
 // A gather that is prefetched is never late. A graph of a whole iteration shows no gather to the
 // host.
 void add_prefetch(const Scenario& scenario, std::vector<Expectation>& list) {
@@ -379,6 +394,8 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   list.push_back(exactly(Counter::persistent_buffers, std::ssize(plan.persistent),
                          "units outside of the pool's class"));
   add_offload(scenario, totals.microbatches, list);
+  const bool partial = with_partial_graphs(scenario) && regions > 0;
+  add_captured_copies(scenario, partial ? totals.training.replays / (2 * regions) : 0, list);
   add_prefetch(scenario, list);
   list.push_back(exactly(Counter::ops_recomputed, recomputed_ops(scenario) * totals.microbatches,
                          "model.recompute"));

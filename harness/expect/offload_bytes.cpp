@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "engine/offload/plan.h"
+#include "harness/expect/expectations.h"
 #include "kernels/core/at.h"
 #include "oracle/ops/dispatch.h"
+#include "scenarios/rules/legality.h"
 #include "scenarios/rules/offload_modules.h"
 
 namespace lockstep {
@@ -69,6 +72,28 @@ std::vector<Group> groups_of(const Scenario& scenario) {
   return groups;
 }
 
+// Layers that lie in a graph as a whole; of `E`, the router may be captured without the experts.
+std::vector<bool> captured_layers(const Scenario& scenario) {
+  std::vector<bool> whole(scenario.model.pattern.size());
+  const std::vector<GraphModule>& modules = scenario.cuda_graph.modules;
+  for (const Scenario::Block& block : scenario.blocks()) {
+    for (const int layer : captured_symbols(scenario, block)) {
+      whole[layer] = modules.empty() || scenario.model.pattern[layer] != 'E' ||
+                     holds(modules, GraphModule::moe);
+    }
+  }
+  return whole;
+}
+
+// When copies back begin is the plan's to say.
+void add_copies_back(const Scenario& scenario, OffloadDemand& demand) {
+  for (const OffloadGroup& group : plan_offload(scenario).groups) {
+    if (!group.returns_in_graph) continue;
+    demand.copies_in_graphs += std::ssize(group.tensors);
+    demand.bytes_in_graphs += group.bytes();
+  }
+}
+
 }  // namespace
 
 OffloadDemand offload_demand(const Scenario& scenario) {
@@ -78,7 +103,12 @@ OffloadDemand offload_demand(const Scenario& scenario) {
   groups.resize((n * scenario.offload.fraction.millionths + 999'999) / 1'000'000,
                 Group{-1, 0, 0, false, false, {}});
   OffloadDemand demand;
+  const std::vector<bool> captured = captured_layers(scenario);
   for (const Group& group : groups) {
+    if (scenario.offload.captured && at(captured, group.layer)) {
+      demand.copies_in_graphs += std::ssize(group.sizes);
+      demand.bytes_in_graphs += group.bytes;
+    }
     demand.of_experts += group.of_experts;
     demand.sizes.insert(group.sizes.begin(), group.sizes.end());
     if (group.follows_the_data) {
@@ -87,6 +117,7 @@ OffloadDemand offload_demand(const Scenario& scenario) {
       demand.fixed += group.bytes;
     }
   }
+  if (scenario.offload.captured) add_copies_back(scenario, demand);
   return demand;
 }
 

@@ -13,7 +13,10 @@ struct OffloadDemand {
   std::int64_t fixed = 0;  // Bytes to the host in a microbatch, whatever its documents are.
   // Bytes for each pair that an expert keeps, by layer, where rows follow the pairs.
   std::map<int, std::int64_t> per_pair;
-  std::int64_t of_experts = 0;   // Groups of the experts' modules, which may be delayed.
+  std::int64_t of_experts = 0;  // Groups of the experts' modules, which may be delayed.
+  // Under offload.captured: the copies of a microbatch that are nodes of graphs, to the host as the
+  // scenario says, and back where the plan puts them; and their bytes.
+  std::int64_t copies_in_graphs = 0, bytes_in_graphs = 0;
   std::set<std::int64_t> sizes;  // For the tensors that go, in bytes, at their largest.
 };
 

@@ -11,10 +11,11 @@ constexpr Counter kOfStructure[] = {Counter::graphs_captured,    Counter::graph_
                                     Counter::persistent_buffers, Counter::late_gathers,
                                     Counter::offloads_in_flight, Counter::spare_buffers};
 constexpr Counter kOfWork[] = {
-    Counter::tokens_dropped,         Counter::pairs_routed,    Counter::experts_used,
-    Counter::bytes_planned,          Counter::bytes_offloaded, Counter::bytes_reloaded,
-    Counter::bytes_poisoned_staging, Counter::ops_recomputed,  Counter::attention_by_cudnn,
-    Counter::offloads_delayed,       Counter::expert_rows_read};
+    Counter::tokens_dropped,         Counter::pairs_routed,     Counter::experts_used,
+    Counter::bytes_planned,          Counter::bytes_offloaded,  Counter::bytes_reloaded,
+    Counter::bytes_poisoned_staging, Counter::ops_recomputed,   Counter::attention_by_cudnn,
+    Counter::offloads_delayed,       Counter::expert_rows_read, Counter::copies_in_graphs,
+    Counter::copy_bytes_in_graphs};
 
 constexpr Counter kOfDevices[] = {Counter::host_syncs, Counter::ops, Counter::delays_applied,
                                   Counter::bytes_poisoned, Counter::bytes_poisoned_padding};

@@ -152,6 +152,13 @@ void draw_delay(Choices& c, const Swarm& swarm, Scenario& s) {
   if (!check_legality(s).empty()) s.offload.delay_until_cuda_graph = false;
 }
 
+// L30. A run that is asked for captured copies has to have some.
+void draw_captured_copies(Choices& c, Scenario& s) {
+  if (!captures_copies(s) || s.offload.pool_slack > 0) return;
+  s.offload.captured = c.one_in(2);
+  if (offload_demand(s).copies_in_graphs == 0) s.offload.captured = false;
+}
+
 void draw_offload(Choices& c, const Swarm& swarm, Scenario& s) {
   const bool graphs = s.cuda_graph.impl != GraphImpl::none;
   // L28
@@ -278,6 +285,7 @@ void draw_added(Choices& c, Scenario& s) {
   const auto fits = [&](const GraphNeed& need) { return unfit(s, need) == Unfit::no; };
   const bool replays = std::ranges::any_of(graph_needs(s, true), fits);
   if (replays && c.one_in(2)) s.cuda_graph.evaluation = GraphEvaluation::replay;
+  draw_captured_copies(c, s);
 }
 
 // Settings of one schedule.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/generate/invalid_table.h"
+#include "scenarios/rules/offload_modules.h"
 
 namespace lockstep {
 namespace {
@@ -16,7 +17,7 @@ bool offload(Scenario& s, std::vector<OffloadModule> modules) {
   s.model.recompute.clear();
   s.offload.modules = std::move(modules);
   s.offload.max_inflight = 1;
-  s.offload.delay_until_cuda_graph = false;
+  s.offload.delay_until_cuda_graph = s.offload.captured = false;
   return true;
 }
 
@@ -70,6 +71,12 @@ constexpr InvalidEdit kEdits[] = {
        const bool fits = has(s, '-') && offload(s, {OffloadModule::mlp_fc1});
        s.offload.delay_until_cuda_graph = true;
        return fits;
+     }},
+    {"L30",
+     [](Scenario& s, Choices&) {
+       const bool fits = has(s, '-') && offload(s, {OffloadModule::mlp_fc1});
+       s.offload.captured = true;
+       return fits && !captures_copies(s);
      }},
     {"L31",
      [](Scenario& s, Choices&) {

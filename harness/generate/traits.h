@@ -150,6 +150,7 @@ enum class Trait : std::uint8_t {
   mlps_computed_again,
   mambas_computed_again,
   experts_computed_again,
+  offload_captured,
 };
 
 }  // namespace lockstep

@@ -86,6 +86,17 @@ constexpr std::array kAliases{
     FaultAlias{"reload-ignores-compute", Op::drop_wait, {.stream = "h2d", .event = "offload fork"}},
     FaultAlias{
         "reload-ignores-the-copy-out", Op::drop_wait, {.stream = "h2d", .event = "d2h done"}},
+    // Offloading by nodes of graphs.
+    FaultAlias{"compute-ignores-the-end-of-a-graph",
+               Op::drop_wait,
+               {.stream = "compute", .event = "graph compute done"}},
+    FaultAlias{"graph-does-not-join-its-copies",
+               Op::drop_wait,
+               {.stream = "compute", .event = "offload fork"}},
+    FaultAlias{
+        "launch-ignores-compute", Op::drop_wait, {.stream = "graph", .event = "launch fork"}},
+    FaultAlias{
+        "reload-node-ignores-the-bin", Op::drop_wait, {.stream = "h2d", .event = "bin left"}},
     // Graphs.
     FaultAlias{"replay-runs-twice", Op::repeat_launch, {.pass = Pass::backward}},
     FaultAlias{

@@ -63,6 +63,22 @@ std::map<OffloadModule, std::int64_t> totals(const OffloadPlan& plan) {
   return sums;
 }
 
+// Copies of one microbatch each way, and how many of them are nodes of partial graphs.
+struct CopyCounts {
+  std::int64_t each_way = 0, out_in_graphs = 0, back_in_graphs = 0;
+};
+CopyCounts copy_counts(const OffloadPlan& plan) {
+  CopyCounts counts;
+  for (const OffloadGroup& group : plan.groups) {
+    if (group.is_resident) continue;
+    const std::int64_t copies = std::ssize(group.tensors);
+    counts.each_way += copies;
+    counts.out_in_graphs += group.leaves_in_graph ? copies : 0;
+    counts.back_in_graphs += group.returns_in_graph ? copies : 0;
+  }
+  return counts;
+}
+
 }  // namespace
 
 std::string offload_table(const Scenario& scenario, const OffloadPlan& plan) {
@@ -105,6 +121,12 @@ std::string offload_table(const Scenario& scenario, const OffloadPlan& plan) {
       << " saved; prefetch distance " << plan.prefetch()
       << (plan.prefetch() == 1 ? " segment" : " segments")
       << (plan.reversed ? "; every other slot has its bins in opposite order\n" : "\n");
+  if (plan.captured) {
+    const CopyCounts counts = copy_counts(plan);
+    out << "  nodes of graphs: " << counts.out_in_graphs << " of " << counts.each_way
+        << " copies out, " << counts.back_in_graphs << " of " << counts.each_way
+        << " back, in each microbatch that is replayed\n";
+  }
   return out.str();
 }
 
@@ -129,6 +151,8 @@ boost::json::object offload_json(const OffloadPlan& plan) {
         {"returns_before", plan.last_step() - group.h2d.end},
         {"copy_seconds", copy_seconds(group.bytes())},
         {"awaited_seconds", times.awaited[i]},
+        {"leaves_in_graph", group.leaves_in_graph},
+        {"returns_in_graph", group.returns_in_graph},
         {"tensors", std::move(tensors)}});
   }
   boost::json::object modules;

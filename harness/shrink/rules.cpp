@@ -154,6 +154,7 @@ Scenario settled(Scenario s) {
                         return offload_row(module).kept == Kept::experts;
                       });
   if (!delays) s.offload.delay_until_cuda_graph = false;
+  if (!captures_copies(s)) s.offload.captured = false;
   settle_sharding(s);
   return s;
 }

@@ -194,6 +194,14 @@ Findings delay_has_something_to_delay(const Scenario& scenario) {
   return {{"cuda_graph.modules", set_text(graphs), set_text(scenario.cuda_graph.modules)}};
 }
 
+Findings captured_copies_have_their_graph(const Scenario& scenario) {
+  if (!scenario.offload.captured) return {};
+  if (scenario.offload.pool_slack > 0 && captures_copies(scenario))
+    return {{"offload.pool_slack", "0", to_string(scenario.offload.pool_slack)}};
+  if (captures_copies(scenario)) return {};
+  return {{"offload.captured", "false", set_text(scenario.offload.modules)}};
+}
+
 Findings plan_has_its_step(const Scenario& scenario) {
   if (!with_offload(scenario) || scenario.training.steps >= 2) return {};
   return {{"training.steps", "2", to_string(scenario.training.steps)}};
@@ -226,6 +234,19 @@ std::vector<OffloadModule> offloadable_modules(const Scenario& scenario) {
       modules.push_back(row.module);
   }
   return modules;
+}
+
+bool captures_copies(const Scenario& scenario) {
+  std::vector<bool> groups;  // In order of execution: whether its layer lies in a graph.
+  for (const char symbol : scenario.model.pattern) {
+    for (const OffloadModule module : scenario.offload.modules) {
+      if (has_module(symbol, module))
+        groups.push_back(captured(scenario, symbol) == Captured::whole);
+    }
+  }
+  const std::int64_t staying =
+      std::ssize(groups) * (1'000'000 - scenario.offload.fraction.millionths) / 1'000'000;
+  return std::find(groups.begin(), groups.end() - staying, true) != groups.end() - staying;
 }
 
 std::span<const Rule> offload_rules() {
@@ -270,6 +291,14 @@ std::span<const Rule> offload_rules() {
        "nothing to delay", delay_has_something_to_delay,
        "offload.delay_until_cuda_graph offload.modules cuda_graph.impl cuda_graph.modules",
        "offload: {modules: [mlp_fc1], delay_until_cuda_graph: true}"},
+      {"L30",
+       "captured needs partial, a group that leaves and returns in one captured layer, and "
+       "pool_slack 0",
+       "no copy would be a node, or its graph would hold a buffer that another group has by then",
+       captured_copies_have_their_graph,
+       "offload.captured offload.modules offload.fraction offload.pool_slack cuda_graph.impl "
+       "cuda_graph.modules",
+       "cuda_graph: {modules: [attn]}, offload: {modules: [mlp_fc1], captured: true}"},
       {"L31", "offload needs steps >= 2", "the first step records the plan", plan_has_its_step,
        "offload.modules training.steps",
        "training: {steps: 1}, cuda_graph: {impl: none}, offload: {modules: [mlp_fc1]}"},

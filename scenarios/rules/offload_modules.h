@@ -55,6 +55,10 @@ constexpr bool has_module(char symbol, OffloadModule module) {
 // (L24, L26).
 std::vector<OffloadModule> offloadable_modules(const Scenario& scenario);
 
+// Whether some group of offload.modules goes whose layer lies in a partial graph, so that its
+// copies can be nodes there; sizes are not looked at (L30).
+bool captures_copies(const Scenario& scenario);
+
 // The host knows how many rows of the experts' buffers are in use, so that a copy moves no more
 // than those.
 inline bool rows_follow_the_data(const Scenario& scenario, OffloadModule module) {

@@ -6,6 +6,8 @@
 #include <functional>
 #include <utility>
 
+#include "harness/expect/offload_bytes.h"
+
 namespace lockstep {
 namespace {
 
@@ -174,6 +176,35 @@ TEST(Expectations, WhatIsAskedOfCopiesAndGathersIsCounted) {
   EXPECT_EQ(expected(scenario, Counter::spare_buffers).min, 3 * 4);
 }
 
+// Copies are nodes where a microbatch is replayed: here both of two steps after the warm-up.
+TEST(Expectations, CapturedCopiesAreCounted) {
+  Scenario scenario;
+  scenario.model.pattern = "M-M";
+  scenario.cuda_graph.modules = {GraphModule::mamba};
+  scenario.offload.modules = {OffloadModule::mlp_fc1, OffloadModule::mamba_in_proj};
+  scenario.offload.max_inflight = 1;
+  EXPECT_EQ(expected(scenario, Counter::copies_in_graphs).max, 0);
+  scenario.offload.captured = true;
+  // Out in the forward pass of each layer M. Back one segment ahead, which is the head and the MLP.
+  const std::int64_t row = scenario.data.pack_length * scenario.model.hidden * 4;
+  EXPECT_EQ(offload_demand(scenario).copies_in_graphs, 2);
+  EXPECT_EQ(expected(scenario, Counter::copies_in_graphs).min, 2 * 2 * 2);
+  EXPECT_EQ(expected(scenario, Counter::copy_bytes_in_graphs).min, 2 * 2 * 2 * row);
+  scenario.parallel.data = 2;
+  EXPECT_EQ(expected(scenario, Counter::copies_in_graphs).min, 2 * 2 * 2 * 2);
+  scenario.parallel.data = 1;
+  scenario.offload.fraction = Ratio{300'000};  // The first group alone.
+  EXPECT_EQ(expected(scenario, Counter::copies_in_graphs).min, 2 * 2);
+  // Behind whole layers copies back are nodes of the graph before.
+  scenario.offload = {};
+  scenario.cuda_graph.modules = {};
+  scenario.offload.modules = {OffloadModule::mamba_in_proj};
+  scenario.offload.max_inflight = 1;
+  scenario.offload.captured = true;
+  EXPECT_EQ(offload_demand(scenario).copies_in_graphs, 2 + 1);
+  EXPECT_EQ(offload_demand(scenario).bytes_in_graphs, 3 * row);
+}
+
 Scenario fallback_mix() {
   Scenario scenario;
   scenario.data.documents = {{{20, 0, 30}, {1, 2, 3, 4}}, {{64}, {16, 15, 17}}};
@@ -340,7 +371,8 @@ TEST(Expectations, AScenarioThatReplaysNothingIsVacuousUnlessItSaysSo) {
                           {Counter::offloads_delayed, 0},    {Counter::host_syncs, 12},
                           {Counter::expert_rows_read, 0},    {Counter::ops, 9},
                           {Counter::spare_buffers, 0},       {Counter::graphs_evicted, 0},
-                          {Counter::slots_live, 2}};
+                          {Counter::slots_live, 2},          {Counter::copies_in_graphs, 0},
+                          {Counter::copy_bytes_in_graphs, 0}};
   EXPECT_EQ(unmet(expectations(scenario, Lengths(scenario)), counters),
             "graph_replays is 0, expected at least 1 (the scenario asks for graphs)");
   scenario.expect.counters[Counter::graph_replays] = {.min = 0, .max = 0};
@@ -361,7 +393,8 @@ TEST(Expectations, OneLaunchTooFewOrTooManyIsUnmet) {
                     {Counter::offloads_delayed, 0},    {Counter::host_syncs, 12},
                     {Counter::expert_rows_read, 0},    {Counter::ops, 9},
                     {Counter::spare_buffers, 0},       {Counter::graphs_evicted, 0},
-                    {Counter::slots_live, 2}};
+                    {Counter::slots_live, 2},          {Counter::copies_in_graphs, 0},
+                    {Counter::copy_bytes_in_graphs, 0}};
   const auto check = [&] { return unmet(expectations(scenario, Lengths(scenario)), counters); };
   EXPECT_EQ(check(), "");
   for (const std::int64_t wrong : {15, 17}) {

@@ -70,15 +70,33 @@ bool has_module(const Scenario& s, OffloadModule module) {
          s.offload.modules.end();
 }
 
-// Any modules, fraction, pool, limit and delay; none where there is no warm-up.
+bool recomputes(const Scenario& s, Recompute module) {
+  const std::vector<Recompute>& list = s.model.recompute;
+  return std::find(list.begin(), list.end(), module) != list.end();
+}
+
+// L27
+bool is_computed_again(const Scenario& s, OffloadModule module) {
+  switch (module) {
+    case OffloadModule::attn_proj:
+      return recomputes(s, Recompute::core_attn);
+    case OffloadModule::mamba_scan:
+      return recomputes(s, Recompute::mamba);
+    case OffloadModule::expert_fc1:
+    case OffloadModule::moe_act:
+      return recomputes(s, Recompute::moe);
+    default:
+      break;
+  }
+  return recomputes(s, Recompute::layernorm) && offload_row(module).kept == Kept::norm_output;
+}
+
+// Any modules, fraction, pool, limit, delay and nodes; none where there is no warm-up.
 void take_another_offloading(Scenario& s, Choices& c) {
   s.offload = {};
-  const bool norms = std::find(s.model.recompute.begin(), s.model.recompute.end(),
-                               Recompute::layernorm) != s.model.recompute.end();
   if (!has_graphs(s) || s.cuda_graph.warmup_steps > 0) {
     for (const OffloadModule module : offloadable_modules(s)) {
-      if (c.one_in(2) && !(norms && offload_row(module).kept == Kept::norm_output))
-        s.offload.modules.push_back(module);
+      if (c.one_in(2) && !is_computed_again(s, module)) s.offload.modules.push_back(module);
     }
   }
   if (!has_module(s, OffloadModule::core_attn))
@@ -94,6 +112,8 @@ void take_another_offloading(Scenario& s, Choices& c) {
     s.offload.max_inflight = c.between(0, 5);
   s.offload.delay_until_cuda_graph = c.one_in(2);
   if (!check_legality(s).empty()) s.offload.delay_until_cuda_graph = false;
+  s.offload.captured = captures_copies(s) && c.one_in(2);
+  if (s.offload.captured) s.offload.pool_slack = 0;
 }
 
 // Norms only where their outputs do not move.

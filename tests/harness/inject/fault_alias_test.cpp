@@ -27,7 +27,8 @@ std::vector<Scenario> scenarios() {
                                         "fsdp-ranks-without-shards",
                                         "moe-router-offload",
                                         "recompute-offload",
-                                        "recompute-whole-modules"};
+                                        "recompute-whole-modules",
+                                        "offload-captured"};
   std::vector<Scenario> cases;
   std::vector<ScenarioError> errors;
   for (const std::string& file : scenario_files(library_folder())) {

@@ -94,6 +94,7 @@ inline std::vector<std::string> further_features_in(const Scenario& s) {
   note("recapture", !s.training.recapture_at.empty());
   note("changing microbatches", !s.training.change_microbatches_at.empty());
   note("buckets", s.cuda_graph.max_packed_seqs.size() > 1);
+  note("captured copies", s.offload.captured);
   note("in flight", s.training.in_flight > plain.training.in_flight);
   bool fallback = false, empty = false;
   for (const StepLengths& step :

@@ -119,6 +119,7 @@ offload:
   max_inflight: unlimited
   delay_until_cuda_graph: false
   pool_slack: 0
+  captured: false
 fsdp:
   strategy: no_shard
   double_buffer: true

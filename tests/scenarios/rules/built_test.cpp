@@ -1,0 +1,67 @@
+// What is legal but not built yet is refused by name (L00).
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+
+#include "scenarios/rules/check.h"
+
+namespace lockstep {
+namespace {
+
+void shard(Scenario& s) { s.fsdp.strategy = Sharding::optim_grads_params; }
+
+TEST(Built, APrecisionThatIsNotBuiltRefusesTheFile) {
+  Scenario scenario;
+  scenario.numerics = {Numerics::fp32, Numerics::bf16};
+  EXPECT_TRUE(check_built(scenario).empty());
+  scenario.numerics = {Numerics::fp32, Numerics::fp8};
+  const auto errors = check_built(scenario);
+  ASSERT_EQ(errors.size(), 1u);
+  EXPECT_EQ(errors[0].rule, "L00");
+  EXPECT_EQ(errors[0].key, "numerics");
+  EXPECT_EQ(errors[0].what, "not built yet: numerics: fp8");
+}
+
+// Each feature asks for itself alone, and is refused exactly if the list says that it is not built.
+TEST(Built, ListAndRefusalsAgree) {
+  const std::map<std::string, std::function<void(Scenario&)>> asks{
+      {"numerics: bf16", [](Scenario& s) { s.numerics = {Numerics::bf16}; }},
+      {"model.pattern: E", [](Scenario& s) { s.model.pattern = "*E"; }},
+      {"model.recompute", [](Scenario& s) { s.model.recompute = {Recompute::layernorm}; }},
+      {"model.core_attention: cudnn",
+       [](Scenario& s) { s.model.core_attention = CoreAttention::cudnn; }},
+      {"cuda_graph.impl: full_iteration",
+       [](Scenario& s) { s.cuda_graph.impl = GraphImpl::full_iteration; }},
+      {"cuda_graph.graph_memory_limit", [](Scenario& s) { s.cuda_graph.graph_memory_limit = 1; }},
+      {"offload.modules", [](Scenario& s) { s.offload.modules = {OffloadModule::core_attn}; }},
+      {"fsdp.strategy", shard},
+      {"fsdp.reduction: nccl", [](Scenario& s) { shard(s), s.fsdp.reduction = Reduction::nccl; }},
+      {"fsdp.nccl_ub", [](Scenario& s) { s.fsdp.nccl_ub = true; }},
+      {"parallel.data", [](Scenario& s) { s.parallel.data = 2; }},
+      {"parallel.context", [](Scenario& s) { s.parallel.context = 2; }},
+      {"parallel.tensor", [](Scenario& s) { s.parallel.tensor = 2; }},
+      {"parallel.expert", [](Scenario& s) { s.parallel.expert = 2; }},
+      {"parallel.pipeline", [](Scenario& s) { s.parallel.pipeline = 2; }},
+      {"parallel.transport: shm", [](Scenario& s) { s.parallel.transport = Transport::shm; }},
+      {"parallel.transport: nccl", [](Scenario& s) { s.parallel.transport = Transport::nccl; }},
+      {"checker.poison: padding", [](Scenario& s) { s.checker.poison = {Poison::padding}; }},
+      {"checker.poison: staging", [](Scenario& s) { s.checker.poison = {Poison::staging}; }},
+      {"checker.delays", [](Scenario& s) { s.checker.delays = {{}}; }},
+  };
+  std::map<std::string, bool> built;
+  for (const Feature& feature : features()) built[feature.key] = feature.built;
+  for (const auto& [key, ask] : asks) {
+    SCOPED_TRACE(key);
+    ASSERT_TRUE(built.contains(key));
+    Scenario scenario;
+    ask(scenario);
+    const auto errors = check_built(scenario);
+    ASSERT_EQ(errors.size(), built[key] ? 0u : 1u);
+    if (built[key]) continue;
+    EXPECT_EQ(errors[0].what, "not built yet: " + key);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
