@@ -6,6 +6,7 @@
 #include "harness/generate/invalid_table.h"
 #include "kernels/core/require.h"
 #include "scenarios/io/reader.h"
+#include "scenarios/rules/offload_modules.h"
 
 namespace lockstep {
 namespace {
@@ -52,8 +53,11 @@ InvalidCase edited_by(std::size_t which, const Scenario& legal, Choices& choices
   InvalidCase near{"", "", legal};
   if (which < invalid_edits().size()) {
     if (!invalid_edits()[which].breaks(near.scenario, choices)) return near;
-    near.text = choices.one_in(2) ? canonical_form(near.scenario) : to_yaml(near.scenario);
     near.rule = invalid_edits()[which].rule;
+    // Copies may have lost their graph, which would break a second rule.
+    if (near.rule != "L30" && !captures_copies(near.scenario))
+      near.scenario.offload.captured = false;
+    near.text = choices.one_in(2) ? canonical_form(near.scenario) : to_yaml(near.scenario);
     return near;
   }
   const InvalidText& edit = kInvalidTexts[which - invalid_edits().size()];

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine/offload/plan.h"
+#include "kernels/core/fault.h"
 #include "scenarios/io/reader.h"
 #include "tests/engine/train/training_run.h"
 
@@ -110,6 +111,28 @@ TEST(CapturedCopies, AreThoseOfCapturedLayersAlone) {
   ASSERT_TRUE(check_legality(s).empty()) << check_legality(s).front().text();
   for (const OffloadGroup& group : plan_offload(s).groups)
     EXPECT_EQ(group.leaves_in_graph, group.module == core_attn) << group.layer;
+}
+
+// The streams and events of copies are usable again after a capture that held some.
+TEST(CapturedCopies, SurviveACaptureThatFails) {
+  Scenario plain = base();
+  plain.training.eval_every = 0;
+  const auto data = open_data(plain);
+  const Outcome want = run(plain, *data);
+  for (const std::int64_t failing : {1, 3}) {
+    Scenario s = captured(plain);
+    s.training.recapture_at = {3};
+    Device device(open_device_under_test());
+    Trainer trainer(device, s, *data);
+    while (trainer.steps_done() < failing) trainer.step();
+    plant_fault("allocation-during-capture");
+    EXPECT_THROW(trainer.step(), EngineViolation);
+    plant_fault("");
+    EXPECT_EQ(trainer.steps_done(), failing);
+    while (trainer.steps_done() < s.training.steps) trainer.step();
+    EXPECT_EQ(trainer.weight_digest(), want.digest) << failing;
+    EXPECT_GT(trainer.counters().at(Counter::copies_in_graphs), 0) << failing;
+  }
 }
 
 // The host's calls of one run: launches, and copies outside of graphs, by stream.

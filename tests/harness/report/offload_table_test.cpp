@@ -19,6 +19,7 @@ namespace lockstep {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 Scenario of_h1(GraphImpl impl, std::int64_t in_flight, std::int64_t quarters) {
   Scenario s = *standard_model("H1");
@@ -97,6 +98,28 @@ TEST(OffloadTable, KnowsWhatFits) {
     EXPECT_TRUE(nothing.fits());
     EXPECT_EQ(nothing.slower(), 0);
   }
+}
+
+// With four microbatches in flight copies back begin in forward passes or in backward graphs.
+TEST(OffloadTable, SaysWhichCopiesAreNodes) {
+  Scenario scenario = of_h1(GraphImpl::partial, 4, 1);
+  EXPECT_THAT(offload_table(scenario, plan_offload(scenario)), Not(HasSubstr("nodes of graphs")));
+  scenario.offload.captured = true;
+  const OffloadPlan plan = plan_offload(scenario);
+  const boost::json::object json = offload_json(plan);
+  std::int64_t each_way = 0, back = 0;
+  for (std::size_t i = 0; i < plan.groups.size(); ++i) {
+    const OffloadGroup& group = plan.groups[i];
+    const boost::json::object& said = json.at("groups").as_array()[i].as_object();
+    EXPECT_EQ(said.at("leaves_in_graph").as_bool(), !group.is_resident) << "whole layers";
+    EXPECT_EQ(said.at("returns_in_graph").as_bool(), group.returns_in_graph);
+    each_way += group.is_resident ? 0 : std::ssize(group.tensors);
+    back += group.returns_in_graph ? std::ssize(group.tensors) : 0;
+  }
+  const std::string of = " of " + std::to_string(each_way);
+  EXPECT_THAT(offload_table(scenario, plan),
+              HasSubstr("nodes of graphs: " + std::to_string(each_way) + of + " copies out, " +
+                        std::to_string(back) + of + " back"));
 }
 
 }  // namespace
