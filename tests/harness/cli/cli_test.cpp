@@ -421,13 +421,24 @@ TEST_F(CommandLine, BenchMeasuresOffloading) {
   const auto found = boost::json::parse(slurp(folder_ / "b.json")).at("offload");
   EXPECT_GT(found.at("link").at("alone").at("to_host").as_double(), 0);
   const auto& rows = found.at("rows").as_array();
-  ASSERT_EQ(rows.size(), 15u);  // Three modes, five fractions.
+  // Three modes, five fractions; behind each of partial that moves something, captured copies.
+  ASSERT_EQ(rows.size(), 15u + 4u);
+  std::int64_t peak = 0;  // Of the mode's row without offloading.
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const bool plain = i % 5 == 0;
-    EXPECT_EQ(rows[i].at("bytes_of_a_microbatch").as_int64() == 0, plain) << i;
-    EXPECT_EQ(rows[i].at("peak_bytes").as_int64() == rows[i / 5 * 5].at("peak_bytes").as_int64(),
-              plain)
-        << i;
+    const boost::json::object& row = rows[i].as_object();
+    const std::int64_t bytes = row.at("bytes_of_a_microbatch").as_int64();
+    const bool plain = row.at("fraction").as_double() == 0;
+    if (plain) peak = row.at("peak_bytes").as_int64();
+    EXPECT_EQ(bytes == 0, plain) << i;
+    EXPECT_EQ(row.at("peak_bytes").as_int64() == peak, plain) << i;
+    const bool captured = row.at("captured").as_bool();
+    EXPECT_EQ(row.at("copies_in_graphs").as_double() > 0, captured) << i;
+    if (!captured) continue;
+    const boost::json::object& eager = rows[i - 1].as_object();
+    EXPECT_EQ(row.at("mode"), "partial") << i;
+    EXPECT_EQ(eager.at("fraction"), row.at("fraction")) << i;
+    EXPECT_FALSE(eager.at("captured").as_bool()) << i;
+    EXPECT_EQ(eager.at("bytes_of_a_microbatch").as_int64(), bytes) << i;
   }
 }
 
