@@ -44,23 +44,22 @@ void Connection::read() {
                    });
 }
 
-void Connection::send(EncodedMessage encoded_message) {
+void Connection::send(SharedMessage message) {
   if (!open_ || finished_) return;
   if (out_.size() >= most_waiting_) {
     // Later: whoever sends is in the middle of its own work.
     asio::post(socket_.get_executor(), [self = shared_from_this()] { self->close(); });
     return;
   }
-  std::optional<Tag> seal;
-  if (seal_) seal = sealed(*seal_, encoded_message);
-  out_.push_back({std::move(encoded_message), seal});
+  const FrameHead head = head_of(*message, seal_ ? &*seal_ : nullptr);
+  out_.push_back({head, std::move(message)});
   if (out_.size() == 1) write();
 }
 
 void Connection::write() {
   const Outgoing& first = out_.front();
-  const std::array<asio::const_buffer, 2> bytes{
-      asio::buffer(*first.message), first.seal ? asio::buffer(*first.seal) : asio::const_buffer()};
+  const std::array<asio::const_buffer, 2> bytes{asio::buffer(&first.head, sizeof first.head),
+                                                asio::buffer(first.message->body)};
   asio::async_write(socket_, bytes,
                     [self = shared_from_this()](const ErrorCode& error, std::size_t) {
                       if (error || !self->open_) return self->close();

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "engine/rendezvous/frame.h"
 
@@ -26,8 +27,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void start(std::function<void(Message)> came, std::function<void(const std::string& why)> closed);
   FrameReader& reader() { return reader_; }
   // From now on messages are sent with seals.
-  void seal(const Seal& seal) { seal_ = seal; }
-  void send(EncodedMessage encoded_message);
+  void seal(Seal seal) { seal_ = std::move(seal); }
+  void send(SharedMessage message);
   bool is_busy() const { return !out_.empty(); }  // Messages wait to be sent.
   void finish();  // Closes the sending side after all that was sent; messages of the other side are
                   // still read.
@@ -43,8 +44,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::function<void(const std::string&)> closed_;
   FrameReader reader_;
   struct Outgoing {
-    EncodedMessage message;
-    std::optional<Tag> seal;
+    FrameHead head;
+    SharedMessage message;
   };
   std::optional<Seal> seal_;
   std::deque<Outgoing> out_;  // The first is being written.

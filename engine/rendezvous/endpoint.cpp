@@ -7,18 +7,20 @@
 
 namespace lockstep {
 
-void Membership::take_in(Message message) {
-  const std::lock_guard lock(mutex);
-  Peer& from = peer(message.from);
-  if (message.kind == Message::Kind::post) {
-    from.posted = message.number;
-    from.last = message.call;
-    from.rounds.push_back(std::move(message));
-  } else if (from.state < Store::ended) {
-    const bool ended = message.kind == Message::Kind::ended,
-               failed = message.kind == Message::Kind::failed;
-    from.state = ended ? Store::ended : failed ? Store::failed : Store::here;
-    if ((ended || failed) && first_gone < 0) first_gone = message.from;
+void Membership::take_in(const SharedMessage& message) {
+  {
+    const std::lock_guard lock(mutex);
+    Peer& from = peer(message->from);
+    if (message->kind == Message::Kind::post) {
+      from.posted = message->number;
+      from.last = message->call;
+      from.rounds.push_back(message);
+    } else if (from.state < Store::ended) {
+      const bool ended = message->kind == Message::Kind::ended,
+                 failed = message->kind == Message::Kind::failed;
+      from.state = ended ? Store::ended : failed ? Store::failed : Store::here;
+      if ((ended || failed) && first_gone < 0) first_gone = message->from;
+    }
   }
   news.notify_all();
 }
@@ -43,15 +45,17 @@ void Membership::require_next(const Message& message) {
   if (message.kind != Message::Kind::post) return;
   const std::lock_guard lock(mutex);
   const Peer& from = peer(message.from);
-  const std::string who = "rank " + std::to_string(message.from),
-                    posted = who + " posted round " + std::to_string(message.number);
-  if (from.state == Store::absent) throw BadFrame(who + " posted a round without having come");
-  if (from.state != Store::here) throw BadFrame(who + " posted a round after it had left");
-  if (message.number != from.posted + 1)
-    throw BadFrame(posted + ", and " + std::to_string(from.posted + 1) + " is its next");
   const std::uint32_t own = peer(rank).posted;
+  const auto refuse = [&](const std::string& why) {
+    throw BadFrame("rank " + std::to_string(message.from) + " posted " + why);
+  };
+  const auto round = [&] { return "round " + std::to_string(message.number); };
+  if (from.state == Store::absent) refuse("a round without having come");
+  if (from.state != Store::here) refuse("a round after it had left");
+  if (message.number != from.posted + 1)
+    refuse(round() + ", and " + std::to_string(from.posted + 1) + " is its next");
   if (static_cast<std::int32_t>(message.number - own) > 1)  // Rounds may pass 32 bits.
-    throw BadFrame(posted + " before round " + std::to_string(own + 1) + " had all posts");
+    refuse(round() + " before round " + std::to_string(own + 1) + " had all posts");
 }
 
 Endpoint::Endpoint(Membership& membership, const TcpAddress& address, const RunIdentity& run,
@@ -78,14 +82,13 @@ Endpoint::~Endpoint() {
   thread_.join();
 }
 
-void Endpoint::say(const Message& message) {
-  boost::asio::post(context_,
-                    [this, encoded_message = encoded(message)] { peers_->send(encoded_message); });
+void Endpoint::say(SharedMessage message) {
+  boost::asio::post(context_, [this, message = std::move(message)] { peers_->send(message); });
 }
 
-void Endpoint::leave(const Message& word) {
-  boost::asio::post(context_, [this, encoded_message = encoded(word)] {
-    peers_->send(encoded_message);
+void Endpoint::leave(SharedMessage word) {
+  boost::asio::post(context_, [this, word = std::move(word)] {
+    peers_->send(word);
     peers_->finish();
   });
 }

@@ -26,7 +26,7 @@ struct Membership {
     Store::State state = Store::absent;
     std::uint32_t posted = 0;
     CollectiveCall last = {};
-    std::deque<Message> rounds = {};  // The rounds that this rank has not taken.
+    std::deque<SharedMessage> rounds = {};  // The rounds that this rank has not taken.
   };
   enum class Welcome { awaited, given, refused };
 
@@ -35,7 +35,7 @@ struct Membership {
   Peer& peer(int r) { return at(peers, r); }
   // These lock the mutex and notify waiting threads. `message` says that its rank is here, has
   // posted or has left; it has been checked.
-  void take_in(Message message);
+  void take_in(const SharedMessage& message);
   void count_connection(int change);
   // What another process did makes the run impossible, or this process cannot go on; the first
   // reason counts.
@@ -63,7 +63,7 @@ struct Membership {
 class Peers {
  public:
   virtual ~Peers() = default;
-  virtual void send(const EncodedMessage& encoded_message) = 0;  // Sends to all other ranks.
+  virtual void send(const SharedMessage& message) = 0;  // Sends to all other ranks.
   virtual void finish() = 0;  // Closes the sending side after all that was sent.
 };
 
@@ -86,8 +86,8 @@ class Endpoint {
            Store::Clock::duration beat);
   ~Endpoint();  // Stops at once; the membership outlives it.
   // May be called from any thread. `say` sends to all other ranks, `leave` sends the last message.
-  void say(const Message& message);
-  void leave(const Message& word);
+  void say(SharedMessage message);
+  void leave(SharedMessage word);
 
  private:
   void serve();

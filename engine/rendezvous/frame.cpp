@@ -1,7 +1,7 @@
 #include "engine/rendezvous/frame.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cstddef>
 #include <type_traits>
 #include <utility>
 
@@ -33,24 +33,21 @@ std::size_t most_bytes(Message::Kind kind, bool is_rank) {
   }
 }
 
-}  // namespace
-
-EncodedMessage encoded(const Message& message) {
-  const FrameHead head{.kind = message.kind,
-                       .from = message.from,
-                       .number = message.number,
-                       .bytes = message.body.size(),
-                       .call = message.call};
-  std::vector<std::byte> bytes(sizeof head + message.body.size());
-  std::memcpy(bytes.data(), &head, sizeof head);
-  if (!message.body.empty())
-    std::memcpy(bytes.data() + sizeof head, message.body.data(), message.body.size());
-  return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+// The bytes of a head that come before its seal.
+std::span<const std::byte> sealed_part(const FrameHead& head) {
+  return std::as_bytes(std::span(&head, 1)).first(offsetof(FrameHead, seal));
 }
 
-Tag sealed(Seal& seal, const EncodedMessage& encoded_message) {
-  const std::span all(*encoded_message);
-  return seal.next(all.first(sizeof(FrameHead)), all.subspan(sizeof(FrameHead)));
+}  // namespace
+
+FrameHead head_of(const Message& message, Seal* seal) {
+  FrameHead head{.kind = message.kind,
+                 .from = message.from,
+                 .number = message.number,
+                 .bytes = message.body.size(),
+                 .call = message.call};
+  if (seal != nullptr) head.seal = seal->next({sealed_part(head), message.body});
+  return head;
 }
 
 std::vector<std::byte> as_bytes(const std::string& text) {
@@ -69,12 +66,9 @@ std::string printable(std::string words) {
   return words;
 }
 
-FrameReader::FrameReader() : head_(sizeof(FrameHead)) {}
-
 // A stranger's body grows by at most what has arrived of it; a rank's is bounded and comes at once.
 std::span<std::byte> FrameReader::wanted() {
-  if (part_ == Part::head) return head_;
-  if (part_ == Part::seal) return tag_;
+  if (!in_body_) return std::as_writable_bytes(std::span(&head_, 1));
   std::vector<std::byte>& body = message_.body;
   const std::size_t first = body.size();
   piece_ = is_rank_ ? left_ : std::min(left_, std::max(kPiece, first));
@@ -83,34 +77,25 @@ std::span<std::byte> FrameReader::wanted() {
 }
 
 bool FrameReader::came() {
-  if (part_ == Part::seal) {
-    check_seal();
-    return true;
-  }
-  if (part_ == Part::head) {
-    read_head();
-    part_ = Part::body;
-  } else {
+  if (in_body_) {
     left_ -= piece_;
+  } else {
+    read_head();
   }
-  if (left_ > 0) return false;
-  part_ = Part::seal;
-  return !seal_;
+  in_body_ = left_ > 0;
+  if (!in_body_) check_seal();
+  return !in_body_;
 }
 
-Message FrameReader::take() {
-  part_ = Part::head;
-  return std::exchange(message_, {});
-}
+Message FrameReader::take() { return std::exchange(message_, {}); }
 
 void FrameReader::check_seal() {
-  if (!are_same(tag_, seal_->next(head_, message_.body)))
+  if (seal_ && !are_same(head_.seal, seal_->next({sealed_part(head_), message_.body})))
     throw BadFrame(speaker_ + " sent a frame whose seal is wrong");
 }
 
 void FrameReader::read_head() {
-  FrameHead head;
-  std::memcpy(&head, head_.data(), sizeof head);
+  const FrameHead& head = head_;
   if (head.magic != FrameHead::kMagic || head.kind > Message::Kind::failed)
     throw BadFrame(speaker_ + " sent what is no frame of this version");
   if (head.bytes > most_bytes(head.kind, is_rank_)) {

@@ -38,24 +38,26 @@ struct Message {
   std::vector<std::byte> body = {};
 };
 
-// The first bytes of a frame.
+// Whoever is to have a message has the same one.
+using SharedMessage = std::shared_ptr<const Message>;
+inline SharedMessage shared(Message message) {
+  return std::make_shared<const Message>(std::move(message));
+}
+
+// The first bytes of a frame, which the body follows. Both sides use the layout of this build,
+// which the magic number confirms.
 struct FrameHead {
-  static constexpr std::uint32_t kMagic = 0x4c53'4e35;  // Identifies this layout.
+  static constexpr std::uint32_t kMagic = 0x4c53'4e36;  // Identifies this layout.
   std::uint32_t magic = kMagic;
   Message::Kind kind = Message::Kind::hello;
   std::int32_t from = 0;
   std::uint32_t number = 0;
   std::uint64_t bytes = 0;  // The size of the body.
   CollectiveCall call = {};
+  Tag seal = {};  // Over all that is before it, and the body; zeros where there is no seal yet.
 };
-
-// A message as a head and a body, to which each connection adds its own seal. Both sides use the
-// layout of this build, which the magic number at the start of each message confirms.
-using EncodedMessage = std::shared_ptr<const std::vector<std::byte>>;
-EncodedMessage encoded(const Message& message);
-
-// The seal of a message that goes out.
-Tag sealed(Seal& seal, const EncodedMessage& encoded_message);
+// The head of a message's frame, sealed unless `seal` is null.
+FrameHead head_of(const Message& message, Seal* seal);
 
 std::vector<std::byte> as_bytes(const std::string& text);
 std::string as_text(const std::vector<std::byte>& bytes);
@@ -67,15 +69,14 @@ std::string printable(std::string words);
 // for memory as bytes arrive, not as a frame announces them.
 class FrameReader {
  public:
-  FrameReader();
   // From now on frames are those of a rank, which reports name so: "rank 1". A stranger's are
   // short.
   void trust(std::string speaker) {
     speaker_ = std::move(speaker);
     is_rank_ = true;
   }
-  // From now on a seal follows each body.
-  void require_seals(const Seal& seal) { seal_ = seal; }
+  // From now on each frame has a seal.
+  void require_seals(Seal seal) { seal_ = std::move(seal); }
 
   // Where the next bytes belong; call came() once when all of them are there. True: a message is
   // whole, and is to be taken. Throws BadFrame for what no rank sends: nothing can be read after
@@ -88,14 +89,12 @@ class FrameReader {
   void read_head();
   void check_seal();
 
-  enum class Part { head, body, seal };
-  Part part_ = Part::head;
+  bool in_body_ = false;
   std::string speaker_ = "a stranger";
   bool is_rank_ = false;
   std::optional<Seal> seal_;
-  std::vector<std::byte> head_;
+  FrameHead head_;
   Message message_;
-  Tag tag_ = {};
   std::size_t left_ = 0, piece_ = 0;  // The bytes of the body that have not come, and those of
                                       // them that are being read.
 };

@@ -11,10 +11,6 @@ std::span<const std::byte> bytes_of_number(const auto& number) {
 
 }  // namespace
 
-Tag Seal::next(std::span<const std::byte> head, std::span<const std::byte> body) {
-  return tag_of(key_, count_++, {head, body});
-}
-
 Handshake::Handshake(const std::string& key, int rank, std::uint32_t ranks,
                      std::span<const std::byte> of_rank, std::span<const std::byte> of_rank_0)
     : secret_(hmac(bytes_of(key.empty() ? kNoKey : key),

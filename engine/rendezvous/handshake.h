@@ -26,18 +26,6 @@ struct RunIdentity {
   std::string key = {};  // Is secret; "" if there is none.
 };
 
-// Seals the frames of one direction with a MAC whose nonce is how many went before, so that none
-// can be changed, left out, repeated or taken from elsewhere.
-class Seal {
- public:
-  explicit Seal(const Digest& key) : key_(key) {}
-  Tag next(std::span<const std::byte> head, std::span<const std::byte> body);
-
- private:
-  Digest key_;
-  std::uint64_t count_ = 0;
-};
-
 // What both sides compute from the key and the two random numbers of a connection.
 class Handshake {
  public:

@@ -43,24 +43,30 @@ Digest hmac(std::span<const std::byte> key,
   return digest;
 }
 
-Tag tag_of(const Digest& key, std::uint64_t number,
-           std::initializer_list<std::span<const std::byte>> parts) {
-  const std::unique_ptr<EVP_CIPHER_CTX, void (*)(EVP_CIPHER_CTX*)> context(EVP_CIPHER_CTX_new(),
-                                                                           EVP_CIPHER_CTX_free);
+Seal::Seal(const Digest& key) : context_(EVP_CIPHER_CTX_new()) {
+  static EVP_CIPHER* const algorithm = EVP_CIPHER_fetch(nullptr, "ChaCha20-Poly1305", nullptr);
+  require_done(context_ && algorithm != nullptr &&
+               EVP_EncryptInit_ex2(context_.get(), algorithm, bytes(key), nullptr, nullptr) == 1);
+}
+
+void Seal::Free::operator()(EVP_CIPHER_CTX* context) const { EVP_CIPHER_CTX_free(context); }
+
+Tag Seal::next(std::initializer_list<std::span<const std::byte>> parts) {
   std::array<unsigned char, 12> nonce{};
-  std::memcpy(nonce.data(), &number, sizeof number);
-  require_done(context && EVP_EncryptInit_ex2(context.get(), EVP_chacha20_poly1305(), bytes(key),
-                                              nonce.data(), nullptr) == 1);
+  std::memcpy(nonce.data(), &count_, sizeof count_);
+  ++count_;
+  EVP_CIPHER_CTX* const context = context_.get();
+  require_done(EVP_EncryptInit_ex2(context, nullptr, nullptr, nonce.data(), nullptr) == 1);
   int written = 0;
   for (const std::span<const std::byte> part : parts) {
-    require_done(EVP_EncryptUpdate(context.get(), nullptr, &written, bytes(part),
+    require_done(EVP_EncryptUpdate(context, nullptr, &written, bytes(part),
                                    static_cast<int>(part.size())) == 1);
   }
   Tag tag;
   unsigned char nothing = 0;
-  require_done(EVP_EncryptFinal_ex(context.get(), &nothing, &written) == 1 &&
-               EVP_CIPHER_CTX_ctrl(context.get(), EVP_CTRL_AEAD_GET_TAG,
-                                   static_cast<int>(tag.size()), tag.data()) == 1);
+  require_done(EVP_EncryptFinal_ex(context, &nothing, &written) == 1 &&
+               EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, static_cast<int>(tag.size()),
+                                   tag.data()) == 1);
   return tag;
 }
 

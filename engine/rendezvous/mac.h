@@ -5,9 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+
+struct evp_cipher_ctx_st;  // libcrypto's EVP_CIPHER_CTX.
 
 namespace lockstep {
 
@@ -20,11 +23,26 @@ inline std::span<const std::byte> bytes_of(std::string_view text) {
 // The MAC of the parts, one after the other. The key is not empty.
 Digest hmac(std::span<const std::byte> key,
             std::initializer_list<std::span<const std::byte>> parts);
-// The tag of ChaCha20-Poly1305 (RFC 8439) over the parts, with nothing encrypted: several times as
-// fast as HMAC, and as strong as long as no key has the same number twice.
+
+// Seals the frames of one direction with the tag of ChaCha20-Poly1305 (RFC 8439), with nothing
+// encrypted: several times as fast as HMAC, and as strong as long as no key has the same nonce
+// twice. The nonce is how many frames went before, so that none can be changed, left out, repeated
+// or taken from elsewhere.
 using Tag = std::array<std::byte, 16>;
-Tag tag_of(const Digest& key, std::uint64_t number,
-           std::initializer_list<std::span<const std::byte>> parts);
+class Seal {
+ public:
+  explicit Seal(const Digest& key);
+  // The tag of the next frame, whose bytes are the parts, one after the other.
+  Tag next(std::initializer_list<std::span<const std::byte>> parts);
+
+ private:
+  struct Free {
+    void operator()(evp_cipher_ctx_st* context) const;
+  };
+  std::unique_ptr<evp_cipher_ctx_st, Free> context_;  // Has the key.
+  std::uint64_t count_ = 0;
+};
+
 // In a time that does not depend on where they differ.
 bool are_same(std::span<const std::byte> a, std::span<const std::byte> b);
 Digest random_digest();

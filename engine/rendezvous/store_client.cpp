@@ -24,7 +24,7 @@ class StoreClient final : public Peers {
         run_(std::move(run)) {
     connect();
   }
-  void send(const EncodedMessage& encoded_message) override { connection_->send(encoded_message); }
+  void send(const SharedMessage& message) override { connection_->send(message); }
   void finish() override { connection_->finish(); }
 
  private:
@@ -63,10 +63,10 @@ class StoreClient final : public Peers {
                        [this](const std::string& why) { lose(why); });
     handshake_.reset();
     own_random_ = random_digest();
-    connection_->send(encoded({.kind = Message::Kind::hello,
-                               .from = membership_.rank,
-                               .number = static_cast<std::uint32_t>(membership_.size()),
-                               .body = {own_random_.begin(), own_random_.end()}}));
+    connection_->send(shared({.kind = Message::Kind::hello,
+                              .from = membership_.rank,
+                              .number = static_cast<std::uint32_t>(membership_.size()),
+                              .body = {own_random_.begin(), own_random_.end()}}));
   }
   void hear(Message message) {
     {
@@ -83,7 +83,7 @@ class StoreClient final : public Peers {
     }
     if (message.kind == Message::Kind::beat) return;
     membership_.require_next(message);
-    membership_.take_in(std::move(message));
+    membership_.take_in(shared(std::move(message)));
   }
   // Rank 0 has to prove that it has the key before this rank says of which run it is.
   void hear_challenge(const Message& message) {
@@ -99,7 +99,7 @@ class StoreClient final : public Peers {
     const Digest own = handshake_->proof_of_rank(body);
     body.insert(body.begin(), own.begin(), own.end());
     connection_->send(
-        encoded({.kind = Message::Kind::proof, .from = membership_.rank, .body = std::move(body)}));
+        shared({.kind = Message::Kind::proof, .from = membership_.rank, .body = std::move(body)}));
     connection_->seal(handshake_->seal_of_rank());
     connection_->reader().require_seals(handshake_->seal_of_rank_0());
   }
@@ -114,7 +114,7 @@ class StoreClient final : public Peers {
     welcomed_ = true;
     connection_->reader().trust("rank 0");
     answered(Membership::Welcome::given, "");
-    membership_.take_in({.kind = Message::Kind::here, .from = 0});
+    membership_.take_in(shared({.kind = Message::Kind::here, .from = 0}));
   }
   void answered(Membership::Welcome welcome, const std::string& reason) {
     const std::lock_guard lock(membership_.mutex);
@@ -132,7 +132,7 @@ class StoreClient final : public Peers {
       membership_.server_is_lost = answer == Membership::Welcome::given;
     }
     if (answer == Membership::Welcome::given)
-      membership_.take_in({.kind = Message::Kind::failed, .from = 0});
+      membership_.take_in(shared({.kind = Message::Kind::failed, .from = 0}));
     if (answer == Membership::Welcome::awaited)
       try_again(why.empty() ? asio::error::make_error_code(asio::error::connection_reset).message()
                             : why);

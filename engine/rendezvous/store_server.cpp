@@ -39,7 +39,7 @@ class StoreServer final : public Peers {
     for (Door& door : doors_) accept(door);
     say_alive();
   }
-  void send(const EncodedMessage& encoded_message) override { pass_on(encoded_message, 0); }
+  void send(const SharedMessage& message) override { pass_on(message, 0); }
   void finish() override {
     close_doors();
     next_beat_.cancel();
@@ -69,8 +69,8 @@ class StoreServer final : public Peers {
   };
   using GuestPointer = std::shared_ptr<Guest>;
   struct Rank {
-    GuestPointer guest = nullptr;          // Null until the rank has joined.
-    std::deque<EncodedMessage> kept = {};  // Messages to send when the rank joins.
+    GuestPointer guest = nullptr;         // Null until the rank has joined.
+    std::deque<SharedMessage> kept = {};  // Messages to send when the rank joins.
   };
   Rank& rank(int r) { return at(ranks_, r); }
 
@@ -196,8 +196,9 @@ class StoreServer final : public Peers {
     if (message.kind < Message::Kind::post)
       throw BadFrame("rank " + std::to_string(message.from) + " sent a frame out of turn");
     membership_.require_next(message);
-    if (membership_.size() > 2) pass_on(encoded(message), message.from);
-    membership_.take_in(std::move(message));
+    const SharedMessage to_all = shared(std::move(message));
+    pass_on(to_all, guest->rank);
+    membership_.take_in(to_all);
   }
   void hear_hello(const GuestPointer& guest, Message message) {
     if (message.kind != Message::Kind::hello || message.body.size() != sizeof(Digest))
@@ -209,7 +210,7 @@ class StoreServer final : public Peers {
     const Digest proof = guest->handshake->proof_of_rank_0();
     std::vector<std::byte> body(random.begin(), random.end());
     body.insert(body.end(), proof.begin(), proof.end());
-    guest->connection->send(encoded({.kind = Message::Kind::challenge, .body = std::move(body)}));
+    guest->connection->send(shared({.kind = Message::Kind::challenge, .body = std::move(body)}));
     guest->connection->seal(guest->handshake->seal_of_rank_0());
   }
   void hear_proof(const GuestPointer& guest, const Message& message) {
@@ -227,7 +228,7 @@ class StoreServer final : public Peers {
     guest->refused = true;
     // Without a key it may be a stranger, which learns nothing.
     guest->connection->send(
-        encoded({.kind = Message::Kind::refused, .body = as_bytes(run_.key.empty() ? "" : why)}));
+        shared({.kind = Message::Kind::refused, .body = as_bytes(run_.key.empty() ? "" : why)}));
     guest->connection->finish();  // The other side reads it and closes, or is closed.
   }
   void welcome(const GuestPointer& guest, int r) {
@@ -235,15 +236,15 @@ class StoreServer final : public Peers {
     const auto has_joined = [](const Rank& one) { return one.guest != nullptr; };
     // Before the last rank knows that it is welcome, so that none finds us still listening.
     if (std::all_of(ranks_.begin() + 1, ranks_.end(), has_joined)) close_doors();
-    guest->connection->send(encoded({.kind = Message::Kind::welcome}));
-    for (const EncodedMessage& encoded_message : std::exchange(rank(r).kept, {}))
-      guest->connection->send(encoded_message);
+    guest->connection->send(shared({.kind = Message::Kind::welcome}));
+    for (const SharedMessage& message : std::exchange(rank(r).kept, {}))
+      guest->connection->send(message);
     guest->rank = r;
     guest->connection->reader().trust("rank " + std::to_string(r));
     guests_.remove(guest);
     membership_.count_connection(1);
-    const Message there{.kind = Message::Kind::here, .from = r};
-    pass_on(encoded(there), r);
+    const SharedMessage there = shared({.kind = Message::Kind::here, .from = r});
+    pass_on(there, r);
     membership_.take_in(there);
   }
   std::string refusal(const Message& hello, const std::string& run) {
@@ -261,11 +262,11 @@ class StoreServer final : public Peers {
   // ---- After it --------------------------------------------------------------------------------
 
   // Sends to all but the rank that it comes from.
-  void pass_on(const EncodedMessage& encoded_message, int from) {
+  void pass_on(const SharedMessage& message, int from) {
     for (int r = 1; r < membership_.size(); ++r) {
       if (r == from) continue;
-      rank(r).guest == nullptr ? rank(r).kept.push_back(encoded_message)
-                               : rank(r).guest->connection->send(encoded_message);
+      rank(r).guest == nullptr ? rank(r).kept.push_back(message)
+                               : rank(r).guest->connection->send(message);
     }
   }
   // Heartbeats distinguish a stopped server, behind which nobody is heard, from a rank that does
@@ -274,7 +275,7 @@ class StoreServer final : public Peers {
     next_beat_.expires_after(beat_);
     next_beat_.async_wait([this](const ErrorCode& stopped) {
       if (stopped) return;
-      const EncodedMessage alive = encoded({.kind = Message::Kind::beat});
+      const SharedMessage alive = shared({.kind = Message::Kind::beat});
       for (const Rank& rank : ranks_) {
         if (rank.guest != nullptr && !rank.guest->connection->is_busy())
           rank.guest->connection->send(alive);
@@ -293,8 +294,8 @@ class StoreServer final : public Peers {
       return;
     }
     if (!why.empty()) membership_.break_off(why);
-    const Message gone{.kind = Message::Kind::failed, .from = guest->rank};
-    pass_on(encoded(gone), guest->rank);
+    const SharedMessage gone = shared({.kind = Message::Kind::failed, .from = guest->rank});
+    pass_on(gone, guest->rank);
     membership_.take_in(gone);
     membership_.count_connection(-1);
   }

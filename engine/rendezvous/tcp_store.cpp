@@ -58,7 +58,7 @@ void TcpStore::await_welcome(const TcpAddress& address) {
 TcpStore::~TcpStore() {
   const bool failing = std::uncaught_exceptions() > 0;
   endpoint_->leave(
-      {.kind = failing ? Message::Kind::failed : Message::Kind::ended, .from = rank()});
+      shared({.kind = failing ? Message::Kind::failed : Message::Kind::ended, .from = rank()}));
   std::unique_lock lock(membership_->mutex);
   membership_->news.wait_for(lock, std::chrono::seconds(1),
                              [&] { return membership_->connections == 0; });
@@ -67,8 +67,12 @@ TcpStore::~TcpStore() {
 // ---- A round ------------------------------------------------------------------------------------
 
 void TcpStore::put(const CollectiveCall& call, std::size_t filled) {
-  Message message{.kind = Message::Kind::post, .from = rank(), .number = rounds(), .call = call};
-  message.body.assign(outbox_.begin(), outbox_.begin() + static_cast<std::ptrdiff_t>(filled));
+  const SharedMessage message =
+      shared({.kind = Message::Kind::post,
+              .from = rank(),
+              .number = rounds(),
+              .call = call,
+              .body = {outbox_.begin(), outbox_.begin() + static_cast<std::ptrdiff_t>(filled)}});
   // A peer's answer may come before say() returns, and is held against this rank's round.
   membership_->take_in(message);
   endpoint_->say(message);
@@ -84,9 +88,9 @@ void TcpStore::take() {
 // The round that a peer has posted and this rank has not taken.
 const Message& TcpStore::round_of(int peer) const {
   const std::lock_guard lock(membership_->mutex);
-  const std::deque<Message>& rounds = membership_->peer(peer).rounds;
+  const std::deque<SharedMessage>& rounds = membership_->peer(peer).rounds;
   if (rounds.empty()) throw BadFrame("rank " + std::to_string(peer) + " posted no round");
-  return rounds.front();
+  return *rounds.front();
 }
 
 // A message that has arrived belongs to this rank, so nobody waits until it is taken.

@@ -37,7 +37,7 @@ void require_bounded(const Message& message, bool is_rank) {
 void hear(Membership& membership, int rank, Message message) {
   if (message.from != rank || message.kind < Kind::post) return;
   membership.require_next(message);
-  membership.take_in(std::move(message));
+  membership.take_in(shared(std::move(message)));
   for (int r = 0; r < kRanks; ++r) {
     if (membership.peer(r).rounds.size() > 2) refute("a rank ran ahead by more than a round");
   }
@@ -57,7 +57,7 @@ int try_input(const std::uint8_t* data, std::size_t size) {
         reader = FrameReader();
         reader.trust("rank " + std::to_string(rank));
         if (left[1] >= 128) reader.require_seals(Seal(Digest{}));
-        membership.take_in({.kind = Kind::here, .from = rank});
+        membership.take_in(shared({.kind = Kind::here, .from = rank}));
         left = left.subspan(2);
       }
       const std::span<std::byte> wanted = reader.wanted();

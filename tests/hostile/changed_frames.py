@@ -26,7 +26,7 @@ from ranks import Ranks, free_port  # noqa: E402
 
 KEY, OTHER_KEY = "k" * 64, "o" * 64
 STEPS, DEADLINE, MARGIN = 20, 3, 4
-MAGIC = struct.pack("<I", 0x4C534E35)  # FrameHead::kMagic
+MAGIC = struct.pack("<I", 0x4C534E36)  # FrameHead::kMagic
 
 
 def frames_of(data):

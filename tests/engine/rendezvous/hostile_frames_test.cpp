@@ -80,11 +80,10 @@ RC_GTEST_PROP(FrameReader, TakesFramesUpToTheFirstThatWasChanged, ()) {
       *rc::gen::inRange(1, 5), rc::gen::inRange<std::size_t>(0, 200'000));
   const bool with_seals = *rc::gen::arbitrary<bool>();
   for (const std::size_t size : sizes) {
-    const EncodedMessage message =
-        encoded({.kind = Kind::post, .from = 1, .number = 1, .body = Bytes(size, std::byte{7})});
-    bytes.insert(bytes.end(), message->begin(), message->end());
-    const Tag seal = sealed(out, message);
-    if (with_seals) bytes.insert(bytes.end(), seal.begin(), seal.end());
+    const Bytes frame =
+        frame_of({.kind = Kind::post, .from = 1, .number = 1, .body = Bytes(size, std::byte{7})},
+                 with_seals ? &out : nullptr);
+    bytes.insert(bytes.end(), frame.begin(), frame.end());
     ends.push_back(bytes.size());
   }
   const std::size_t changed = *rc::gen::inRange<std::size_t>(0, bytes.size());

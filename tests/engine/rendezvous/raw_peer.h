@@ -22,6 +22,15 @@ namespace lockstep::test {
 
 using Bytes = std::vector<std::byte>;
 
+// A message as the bytes of a frame.
+inline Bytes frame_of(const Message& message, Seal* seal = nullptr) {
+  const FrameHead head = head_of(message, seal);
+  Bytes bytes(sizeof head);
+  std::memcpy(bytes.data(), &head, sizeof head);
+  bytes.insert(bytes.end(), message.body.begin(), message.body.end());
+  return bytes;
+}
+
 // A frame as it came.
 struct RawFrame {
   FrameHead head;
@@ -122,25 +131,17 @@ class RawPeer {
     return true;
   }
   bool say(const Message& message) { return say(frame(message)); }
-  // The bytes of the next frame, with its seal after the handshake.
-  Bytes frame(const Message& message) {
-    const EncodedMessage plain = encoded(message);
-    Bytes bytes = *plain;
-    if (seal_) {
-      const Tag seal = sealed(*seal_, plain);
-      bytes.insert(bytes.end(), seal.begin(), seal.end());
-    }
-    return bytes;
-  }
+  // The bytes of the next frame, with a seal after the handshake.
+  Bytes frame(const Message& message) { return frame_of(message, seal_ ? &*seal_ : nullptr); }
 
   // Absent when the other side closes, or says nothing for `patience_ms`.
   std::optional<RawFrame> hear(int patience_ms = 10'000) const {
     RawFrame frame;
-    Bytes head(sizeof frame.head), seal(seal_ ? sizeof(Tag) : 0);
+    Bytes head(sizeof frame.head);
     if (!read(head, patience_ms)) return {};
     std::memcpy(&frame.head, head.data(), sizeof frame.head);
     frame.body.resize(frame.head.bytes);
-    if (!read(frame.body, patience_ms) || !read(seal, patience_ms)) return {};
+    if (!read(frame.body, patience_ms)) return {};
     return frame;
   }
   std::optional<RawFrame> hear(Kind kind) const {

@@ -44,7 +44,7 @@ constexpr double kDeadline = 20;
 const RunIdentity kRun{.name = "job"};
 
 Bytes head_that_announces(Kind kind, std::uint64_t bytes) {
-  Bytes head = *encoded({.kind = kind, .from = 1, .number = 2});
+  Bytes head = frame_of({.kind = kind, .from = 1, .number = 2});
   std::memcpy(head.data() + 16, &bytes, sizeof bytes);
   return head;
 }
