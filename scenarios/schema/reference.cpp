@@ -51,13 +51,12 @@ TypeText Int::text() const {
 }
 
 TypeText Number::text() const {
-  const bool bounded = max < 1e308;
   Fields fields{{"type", "\"number\""},
-                {above_min ? "exclusiveMinimum" : "minimum", write_number(min)}};
-  if (bounded) fields.emplace_back(below_max ? "exclusiveMaximum" : "maximum", write_number(max));
+                {above_min ? "exclusiveMinimum" : "minimum", write_number(min)},
+                {below_max ? "exclusiveMaximum" : "maximum", write_number(max)}};
   const std::string low = (above_min ? "above " : "at least ") + write_number(min);
   const std::string high = (below_max ? ", below " : ", at most ") + write_number(max);
-  return {"number", low + (bounded ? high : ""), object(fields)};
+  return {"number", low + high, object(fields)};
 }
 
 TypeText RatioType::text() const {

@@ -75,8 +75,6 @@ std::optional<std::int64_t> Int::read(const Item& item) const {
 }
 
 std::string Number::name() const {
-  const bool bounded = max < 1e308;
-  if (!bounded) return std::string("number ") + (above_min ? "> " : ">= ") + write_number(min);
   return "number " + write_number(min) + (above_min ? " < " : " <= ") + "x" +
          (below_max ? " < " : " <= ") + write_number(max);
 }
@@ -93,7 +91,7 @@ std::optional<double> Number::read(const Item& item) const {
       (above_min ? *value > min : *value >= min) && (below_max ? *value < max : *value <= max);
   if (!legal) {
     const bool low = *value <= min;
-    const bool bound_is_legal = low ? !above_min : !below_max && max < 1e308;
+    const bool bound_is_legal = low ? !above_min : !below_max;
     return item.out_of_range(name(), bound_is_legal ? write_number(low ? min : max) : ""),
            std::nullopt;
   }

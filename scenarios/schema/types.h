@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -68,10 +69,11 @@ inline constexpr Int kBucket{1, 65536};
 inline constexpr Int kUnitBlocks{1, 128};
 inline constexpr Int kSpin{1, 100000};
 
-// A decimal: above (or from) a bound, below (or up to) another.
+// A decimal: above (or from) a bound, below (or up to) another, which a float can hold: with more a
+// run would compute with infinity.
 struct Number {
   using Value = double;
-  double min = 0, max = 1.7976931348623157e308;
+  double min = 0, max = std::numeric_limits<float>::max();
   bool above_min = false, below_max = false;
 
   std::string name() const;

@@ -109,6 +109,8 @@ command(2, "is no regular file", "mutate fifo", name="report-of-a-pipe", files={
 
 # 13 and 14.
 command(2, "nearest legal: 10", "describe a.yaml", name="octal-number", files={"a.yaml": BASE + "training: {steps: 010}\n"})
+command(2, "3.4028234663852886e", "describe a.yaml", name="rate-that-no-float-holds",
+        files={"a.yaml": BASE + "training: {optimizer: {lr: 1e308}}\n"})
 command(2, "--deadline", "verify --device sim --deadline 1e12 a.yaml", name="deadline-without-an-end", files={"a.yaml": RANKS})
 command(1, "", "verify --device sim --mutate-checker poison-is-a-value a.yaml", name="blinded-checker", files={"a.yaml": BASE})
 command(3, "TMPDIR", "verify --device sim a.yaml", name="no-temporary-folder", files={"a.yaml": RANKS.replace("auto", "shm")},

@@ -37,9 +37,9 @@ inline std::int64_t any_int(std::int64_t low, std::int64_t high) {
 }
 inline Ratio any_ratio(std::int64_t low, std::int64_t high) { return {any_int(low, high)}; }
 
-// Any finite double above 0, small and large ones too.
+// Any double above 0 that a float can hold, small and large ones too.
 inline double any_double() {
-  const auto bits = *rc::gen::inRange<std::uint64_t>(1, 0x7fefffffffffffff);
+  const auto bits = *rc::gen::inRange<std::uint64_t>(1, 0x47ef'ffff'e000'0001);
   double value;
   static_assert(sizeof value == sizeof bits);
   std::memcpy(&value, &bits, sizeof value);
