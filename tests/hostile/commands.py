@@ -85,6 +85,12 @@ command(2, "--meeting", "train --quiet --device sim --meeting 127.0.0.1:1 a.yaml
 # 7 and 8: reading and describing are bounded.
 command(2, "fp32", "describe a.yaml", name="list-of-one-word", seconds=5,
         files={"a.yaml": BASE + "numerics: [" + ", ".join(["fp32"] * 150000) + "]\n"})
+command(2, "fp32", "fuzz --device sim --count 1 --jobs 1 --corpus co --timeout 3 --budget 3", name="corpus-of-one-word", seconds=5,
+        files={"co/a.yaml": BASE + "numerics: [" + ", ".join(["fp32"] * 150000) + "]\n"})
+command(2, "is no regular file on a disk", "describe a.yaml", name="documents-of-the-kernel",
+        files={"a.yaml": BASE + "data: {kind: jsonl, path: /proc/version}\n"})
+command(2, "DATA.jsonl:1: has a NUL byte", "describe a.yaml", name="record-without-an-end", megabytes=1000,
+        files={"a.yaml": BASE + JSONL}, before="truncate -s 1G DATA.jsonl")
 HUGE = "model: {hidden: 16384, pattern: E, moe: {experts: 256, top_k: 8}}\n"
 command(0, "", "describe a.yaml", name="enormous-scenario", seconds=10, megabytes=200,
         files={"a.yaml": BASE + HUGE + "data: {pack_length: 1048576}\ntraining: {steps: 1000000}\n"})
