@@ -27,6 +27,7 @@ press() {
     grep -q '^checker:' "$file" && continue
     graph=', {stream: graph, spin: 10}'
     grep -q 'impl: none' "$file" && graph=
+    grep -q '^offload:' "$file" && graph+=', {stream: d2h, spin: 10}, {stream: h2d, spin: 10}'
     printf '\nchecker: {poison: [fresh, freed, padding, staging], delays: [{stream: compute, spin: 10}, {stream: loader, spin: 100}%s], schedule: {seed: %s}}\n' \
       "$graph" "$1" >>"$file"
   done

@@ -10,6 +10,7 @@ from .tensors import digest, read_file
 from .wire import key_of
 from .world import EngineFailure, World
 
+UNWATCHED_RUNS = 3
 OF_A_MICROBATCH = ("token_loss", "activation", "activation_gradient")
 
 
@@ -46,14 +47,15 @@ class Result:
             raise EngineFailure("protocol", f"{key} occurs twice")
         self.entries[key] = entry
 
-    def bits(self, key, document=None):
+    def bits(self, key, document=None, whole=True):
+        """What must be equal of a tensor; `whole`: rows of no document too, where the engine defines them."""
         entry = self.entries.get(key)
         if entry is None:
             return None
         if document is not None:
             return entry["by_document"][document]
         parts = entry.get("by_document")
-        whole = entry["sha256"] if parts is None or self._whole else None
+        whole = entry["sha256"] if parts is None or (whole and self._whole) else None
         return entry["dtype"], entry["shape"], whole, parts, entry["nan"]
 
     def counter(self, name):
@@ -67,9 +69,9 @@ class Result:
         return any(self.entries[key]["nonzero"] for key in self.keys("gradient"))
 
 
-def differences(a, b, keys=None):
+def differences(a, b, keys=None, whole=True):
     keys = list(dict.fromkeys([*a.keys(phase=None), *b.keys(phase=None)])) if keys is None else keys
-    return [key for key in keys if a.bits(key) != b.bits(key)]
+    return [key for key in keys if a.bits(key, whole=whole) != b.bits(key, whole=whole)]
 
 
 class Judge:
@@ -104,10 +106,12 @@ class Judge:
     def claims(self, name):
         return self.hello.get("claims", {}).get(name, False)
 
-    def run(self, scenario=None, feed=None, world=None, **more):
+    def run(self, scenario=None, feed=None, world=None, observe=None, **more):
+        """One run, observed by all kinds or by those given."""
+        observe = observe or self.hello["observes"]
         world, scenario, feed = world or self.world, scenario or self.scenario, feed or self.feed
         folder = feed.write(world.folder / f"feed-{next(self._feeds)}")
-        replies = world.ask("run", self.deadline_s, scenario=scenario, feed=folder, observe=self.hello["observes"],
+        replies = world.ask("run", self.deadline_s, scenario=scenario, feed=folder, observe=observe,
                             deadline_s=self.deadline_s, **more)
         shutil.rmtree(folder)
         for reply in replies:
@@ -118,7 +122,7 @@ class Judge:
             if "counters" not in reply:
                 raise EngineFailure("protocol", f"no counters: {str(reply)[:200]}")
         result = Result(replies, self.claims("padding_defined"))
-        self._check(result, scenario, feed)
+        self._check(result, scenario, feed, observe)
         return result
 
     def base(self):
@@ -133,7 +137,7 @@ class Judge:
             return str(reason)
         return None
 
-    def _check(self, result, scenario, feed):
+    def _check(self, result, scenario, feed, observe):
         """What every run must answer: rows that hold the documents, no NaN, all tensors."""
         packs = {(*key, g): pack for key, list_of_packs in feed.packs.items() for g, pack in enumerate(list_of_packs)}
         if set(result.rows) != set(packs):
@@ -146,9 +150,9 @@ class Judge:
             if used and (used[0][0] < 0 or used[-1][1] > scenario["data"]["pack_length"]) or any(
                     a[1] > b[0] for a, b in zip(used, used[1:])):
                 raise Violated("rows", f"{place}: {rows} overlap or leave the pack")
-            if "token_loss" in self.hello["observes"] and ("token_loss", *place, "token_loss") not in result.entries:
+            if "token_loss" in observe and ("token_loss", *place, "token_loss") not in result.entries:
                 raise EngineFailure("protocol", f"no token_loss of {place}")
-        for kind in {"gradient", "weight"} & set(self.hello["observes"]):
+        for kind in {"gradient", "weight"} & set(observe):
             for step, name in itertools.product(range(feed.steps), feed.weights):
                 if (kind, "training", step, None, name) not in result.entries:
                     raise EngineFailure("protocol", f"no {kind} of {name} in step {step}")
@@ -174,8 +178,8 @@ class Judge:
 
     # What the relations share.
 
-    def expect_equal(self, relation, a, b, keys=None):
-        found = differences(a, b, keys)
+    def expect_equal(self, relation, a, b, keys=None, whole=True):
+        found = differences(a, b, keys, whole)
         if found:
             raise Violated(relation, f"{len(found)} tensors differ, first {found[0]}")
 
@@ -208,6 +212,11 @@ def repeat(judge):
         judge.expect_equal("R1", judge.base(), again)
         if judge.base().counters != again.counters:
             raise Violated("R1", f"counters differ: {judge.base().counters}, {again.counters}")
+        # An engine that is asked for tensors of a microbatch may have to wait for its device, and so hide a race.
+        unwatched = [kind for kind in judge.hello["observes"] if kind not in OF_A_MICROBATCH]
+        for _ in range(UNWATCHED_RUNS if unwatched else 0):
+            other = judge.run(observe=unwatched)
+            judge.expect_equal("R1", judge.base(), other, judge.base().keys(*unwatched))
         with World(judge.command, judge.ranks) as fresh:
             judge.expect_equal("R1", judge.base(), judge.run(world=fresh))
     if not judge.base().has_gradient():
@@ -301,9 +310,8 @@ def padding(judge):
         variants.append((judge.without("cuda_graph", max_packed_seqs=capacity + 1), judge.feed))
     if not variants:
         raise NotApplicable("neither the padding's token nor the capacity is honoured")
-    judge.base()._whole = False  # Rows of no document may differ here.
     for scenario, feed in variants:
-        judge.expect_equal("R8", judge.base(), judge.run(scenario, feed))
+        judge.expect_equal("R8", judge.base(), judge.run(scenario, feed), whole=False)  # Rows of no document may differ.
 
 
 def place_in_pack(judge):

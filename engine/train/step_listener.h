@@ -18,6 +18,9 @@ class StepListener {
   virtual void forward_done(int microbatch, const std::vector<NamedTensor>& activations,
                             bool live) {}
   virtual void backward_done(int microbatch, bool live) {}
+  // A pass of an evaluation, unless it is one graph of a whole evaluation. Evaluations offload
+  // nothing, so tensors that training offloads do not hold their values.
+  virtual void evaluation_pass_done(int microbatch, const std::vector<NamedTensor>& activations) {}
   // All microbatches are accumulated; norm and AdamW have not run.
   virtual void gradients_done() {}
   virtual void step_done() {}

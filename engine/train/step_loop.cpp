@@ -271,6 +271,8 @@ void StepLoop::evaluation(bool replay) {
       if (!graphs_.has_bucket(pass.bucket)) capture_bucket(pass.bucket);
     }
     forward(pass);
+    if (options_.listener != nullptr)
+      options_.listener->evaluation_pass_done(pass.microbatch, activations(pass));
   }
   end_passes(Sharder::Passes::forward);
 }

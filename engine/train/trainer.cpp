@@ -52,11 +52,15 @@ std::int64_t Trainer::microbatches_done() const { return impl_->microbatches_don
 // ---- A step -------------------------------------------------------------------------------------
 
 void Trainer::Impl::load_state(const StepData& data, bool training) {
-  const StepState state =
+  StepState state =
       step_state(scenario, {.steps_done = steps_done,
                             .targets = faulty("loss-normaliser-baked", data.targets, first_targets),
                             .microbatches = std::ssize(data.microbatches),
                             .ranks = ranks()});
+  if (options.scalars != nullptr && training) {
+    state.inverse_targets = at(options.scalars->loss_scale, steps_done);
+    state.learning_rate = at(options.scalars->learning_rate, steps_done);
+  }
   learning_rate = state.learning_rate;
   loop.loader().load_state(state, training);
 }

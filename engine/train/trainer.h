@@ -60,6 +60,11 @@ class Trainer {
   void save(const std::string& path) const;
   void load(const std::string& path);
 
+  // Replaces all weights before the first step; moments stay zero. `whole` has each parameter by
+  // name, in the shape of docs/tensors.md, row by row. Throws std::invalid_argument for a parameter
+  // that is missing or has another number of elements. Every rank calls it.
+  void set_weights(const std::map<std::string, std::vector<float>>& whole);
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -115,6 +115,24 @@ void Trainer::load(const std::string& path) {
   my.started = faulty("load-keeps-the-step-begun", std::optional<StepData>(), my.started);
 }
 
+void Trainer::set_weights(const std::map<std::string, std::vector<float>>& whole) {
+  Impl& my = *impl_;
+  require(my.steps_done == 0 && !my.started, "weights are set before the first step");
+  settle_gathers(my.loop.sharder());
+  for (const ParameterView& view : parameters()) {
+    const auto found = whole.find(view.name);
+    if (found == whole.end()) throw std::invalid_argument(view.name + " is missing");
+    const std::vector<float>& values = found->second;
+    if (std::ssize(values) != view.full_rows * view.full_cols)
+      throw std::invalid_argument(view.name + " has another number of elements");
+    const auto first = values.begin() + view.first;
+    if (view.weight.size() > 0)
+      my.write(view.weight, std::vector<float>(first, first + view.weight.size()));
+  }
+  my.loop.parameters().round(my.loop.compute());
+  gather_again(my.loop.sharder());
+}
+
 void Trainer::Impl::restore(const ResidentShard& shard, const TensorShard& stored) const {
   if (shard.counts) return restore_counts(shard, stored);
   if (stored.values.empty()) return;

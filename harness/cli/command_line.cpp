@@ -29,6 +29,7 @@ constexpr Command kCommands[] = {
     {"train", "trains with the engine alone", train_command},
     {"bench", "scenarios a second, and step time of graphs against eager", bench_command},
     {"plan-packing", "proposes capacities for the packs of a data set", plan_packing_command},
+    {"engine", "this engine behind the engine protocol, for who judges engines", engine_command},
     {"describe", "what a scenario means; needs no device", describe_command},
     {"doctor", "what this machine has and can run", doctor_command},
 };

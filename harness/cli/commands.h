@@ -19,6 +19,7 @@ ExitStatus describe_command(const Words& words);
 ExitStatus doctor_command(const Words& words);
 ExitStatus train_command(const Words& words);
 ExitStatus bench_command(const Words& words);
+ExitStatus engine_command(const Words& words);
 ExitStatus plan_packing_command(const Words& words);
 
 // The whole program: the first word is the command.

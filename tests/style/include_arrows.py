@@ -40,7 +40,7 @@ FLOORS = {
         ["expect"],
         ["generate", "recount", "report"],
         ["judge"],
-        ["run"],
+        ["run", "wire"],
         ["bench", "campaign", "mutate", "shrink"],
         ["packing"],
         ["cli"],

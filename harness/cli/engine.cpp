@@ -1,0 +1,55 @@
+// `lockstep engine`: lockstep's own engine as a child of who judges engines.
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "harness/base/options.h"
+#include "harness/cli/commands.h"
+#include "harness/run/device_choice.h"
+#include "harness/run/planted.h"
+#include "harness/wire/engine_server.h"
+#include "harness/wire/tensor_file.h"
+#include "kernels/core/fault.h"
+
+namespace lockstep {
+namespace {
+
+struct Descriptors {
+  int in = -1, out = -1;
+};
+
+Descriptors descriptors() {
+  const char* const given = std::getenv("LOCKSTEP_ENGINE_FDS");
+  Descriptors found;
+  char rest = 0;
+  if (given == nullptr || std::sscanf(given, "%d,%d%c", &found.in, &found.out, &rest) != 2) {
+    throw RequestError(
+        "LOCKSTEP_ENGINE_FDS must be two descriptors, such as 3,4: this command is started by who "
+        "judges an engine (docs/engine-protocol.md)");
+  }
+  return found;
+}
+
+}  // namespace
+
+ExitStatus engine_command(const Words& words) {
+  Options options("engine", "",
+                  "Answers the engine protocol with lockstep's own engine: for --engine 'lockstep "
+                  "engine'.",
+                  0);
+  options.device().planted();
+  if (!options.parse(words)) return ExitStatus::held;
+  RunOptions run{.device = choose_device(options.text("device"))};
+  take_planted(options, run);
+  plant_fault(run.planted.engine);
+  const Descriptors at = descriptors();
+  wire::EngineServer server({.device = run.device, .fault = run.planted.engine});
+  try {
+    wire::serve(server, at.in, at.out);
+  } catch (const wire::WireError& error) {
+    throw WorldError(error.what());
+  }
+  return ExitStatus::held;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,280 @@
+#include "harness/wire/engine_server.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "engine/device/violation.h"
+#include "harness/base/version.h"
+#include "harness/wire/observed_run.h"
+#include "scenarios/io/reader.h"
+#include "scenarios/schema/schema.h"
+
+namespace lockstep::wire {
+namespace {
+
+constexpr std::int64_t kProtocol = 1;
+constexpr std::size_t kMostOfALine = 512 << 10;  // Half of what a line may have.
+
+// ---- Scenarios ----------------------------------------------------------------------------------
+
+// JSON as a scenario file: decimals without exponents.
+void append_text(std::string& out, const boost::json::value& value) {
+  if (const auto* object = value.if_object()) {
+    out += '{';
+    for (const boost::json::key_value_pair& item : *object) {
+      if (out.back() != '{') out += ", ";
+      out += boost::json::serialize(boost::json::string(item.key())) + ": ";
+      append_text(out, item.value());
+    }
+    out += '}';
+  } else if (const auto* array = value.if_array()) {
+    out += '[';
+    for (const boost::json::value& item : *array) {
+      if (out.back() != '[') out += ", ";
+      append_text(out, item);
+    }
+    out += ']';
+  } else if (const auto* number = value.if_double()) {
+    char digits[512];
+    const auto end =
+        std::to_chars(digits, digits + sizeof digits, *number, std::chars_format::fixed);
+    out.append(digits, end.ptr);
+  } else {
+    out += boost::json::serialize(value);
+  }
+}
+
+// The documents come with the feed, so the scenario's own are one that is always legal, and no rule
+// about what fits a graph has anything to look at.
+ReadResult read_scenario(boost::json::object scenario) {
+  const boost::json::object given = scenario.contains("data") && scenario["data"].is_object()
+                                        ? scenario["data"].as_object()
+                                        : boost::json::object();
+  boost::json::object data{{"kind", "lengths"}, {"documents", {{{2}}}}};
+  for (const char* key : {"pack_length", "tail", "align", "gaps"}) {
+    if (given.contains(key)) data[key] = given.at(key);
+  }
+  scenario["data"] = data;
+  scenario["expect"] = {{"counters", {{"graph_replays", 0}}}};
+  scenario.erase("checker");
+  std::string text;
+  append_text(text, scenario);
+  return read_scenario_text(text, "request");
+}
+
+bool is_looked_at(const std::string& key) {
+  static const std::set<std::string> never{"schema",
+                                           "name",
+                                           "description",
+                                           "training.steps",
+                                           "training.seed",
+                                           "parallel.transport",
+                                           "training.optimizer.lr",
+                                           "training.optimizer.min_lr",
+                                           "training.optimizer.schedule",
+                                           "training.optimizer.lr_warmup",
+                                           "training.optimizer.decay_steps"};
+  static const std::set<std::string> data{"data.pack_length", "data.tail", "data.align",
+                                          "data.gaps"};
+  if (never.contains(key) || key.starts_with("checker.") || key.starts_with("expect."))
+    return false;
+  return !key.starts_with("data.") || data.contains(key);
+}
+
+// One process is one rank, so a run has one. A graph of a whole step shows no tensor of a
+// microbatch but the last one's.
+boost::json::object honours() {
+  const std::map<std::string, boost::json::value> parts{
+      {"numerics", {"fp32", "bf16"}},
+      {"model.pattern", {{"symbols", "M*-E"}}},
+      {"model.core_attention", {"native"}},
+      {"cuda_graph.impl", {"none", "partial"}},
+      {"model.moe.expert_bias", {false}},
+      {"parallel.data", {1}},
+      {"parallel.context", {1}},
+      {"parallel.tensor", {1}},
+      {"parallel.expert", {1}},
+      {"parallel.pipeline", {1}},
+      {"fsdp.nccl_ub", {false}},
+      {"fsdp.reduction", {"ordered"}},
+  };
+  boost::json::object honoured;
+  for (const Key& key : schema()) {
+    if (!is_looked_at(key.path)) continue;
+    const auto part = parts.find(key.path);
+    honoured[key.path] = part == parts.end() ? boost::json::value(true) : part->second;
+  }
+  for (const char* word : {"feed.empty_documents", "feed.empty_packs", "feed.loss_scale",
+                           "feed.learning_rate", "run.resume_at"})
+    honoured[word] = true;
+  return honoured;
+}
+
+const boost::json::object& as_scenario(const boost::json::object& request) {
+  const boost::json::value* const scenario = request.if_contains("scenario");
+  if (scenario == nullptr || !scenario->is_object()) throw WireError("no scenario");
+  return scenario->as_object();
+}
+
+boost::json::array refusals(const ReadResult& read) {
+  boost::json::array list;
+  for (const ScenarioError& error : read.errors)
+    list.push_back({{"key", error.key}, {"why", error.text()}});
+  const Scenario& s = read.scenario;
+  const auto refuse = [&](const char* key, const char* why) {
+    list.push_back({{"key", key}, {"why", why}});
+  };
+  if (!list.empty()) return list;
+  if (s.numerics.size() != 1) refuse("numerics", "a run has one precision");
+  if (s.parallel.data != 1) refuse("parallel.data", "one process is one rank");
+  if (s.cuda_graph.impl == GraphImpl::full_iteration)
+    refuse("cuda_graph.impl", "a graph of a whole step shows no tensor of its microbatches");
+  if (s.model.core_attention != CoreAttention::native)
+    refuse("model.core_attention", "only native");
+  if (s.model.moe.expert_bias) refuse("model.moe.expert_bias", "the feed's biases are not read");
+  return list;
+}
+
+// ---- Replies ------------------------------------------------------------------------------------
+
+boost::json::object hello() {
+  boost::json::object counts;
+  for (const std::string& name : counted_names()) counts[name] = "said";
+  return {{"protocol", kProtocol},
+          {"engine", {{"name", "lockstep"}, {"version", version()}, {"revision", revision()}}},
+          {"honours", honours()},
+          {"claims",
+           {{"deterministic", true},
+            {"weights_by_name", true},
+            {"padding_defined", true},
+            {"recompute_exact", true},
+            {"row_invariant", {"fp32", "bf16"}}}},
+          {"observes", boost::json::value_from(observed_kinds())},
+          {"counts", std::move(counts)}};
+}
+
+std::set<std::string> texts(const boost::json::object& request, const char* name) {
+  std::set<std::string> set;
+  const boost::json::value* const list = request.if_contains(name);
+  if (list == nullptr) return set;
+  if (!list->is_array()) throw WireError(std::string(name) + " is no list");
+  for (const boost::json::value& item : list->as_array()) {
+    if (!item.is_string()) throw WireError(std::string(name) + " holds more than texts");
+    set.emplace(item.as_string());
+  }
+  return set;
+}
+
+std::set<std::int64_t> numbers(const boost::json::object& request, const char* name) {
+  std::set<std::int64_t> set;
+  const boost::json::value* const list = request.if_contains(name);
+  if (list == nullptr) return set;
+  if (!list->is_array()) throw WireError(std::string(name) + " is no list");
+  for (const boost::json::value& item : list->as_array()) {
+    if (!item.is_int64()) throw WireError(std::string(name) + " holds more than integers");
+    set.insert(item.as_int64());
+  }
+  return set;
+}
+
+std::string text(const boost::json::object& request, const char* name) {
+  const boost::json::value* const value = request.if_contains(name);
+  if (value == nullptr || !value->is_string()) throw WireError(std::string("no ") + name);
+  return std::string(value->as_string());
+}
+
+// Sends all but the last part of a long list ahead, because a line has a limit.
+boost::json::array send_ahead(boost::json::array list, const char* name,
+                              const EngineServer::Send& send) {
+  boost::json::array part;
+  std::size_t bytes = 0;
+  for (boost::json::value& item : list) {
+    const std::size_t size = boost::json::serialize(item).size() + 1;
+    if (bytes + size > kMostOfALine) {
+      send({{"more", true}, {name, std::exchange(part, {})}});
+      bytes = 0;
+    }
+    bytes += size;
+    part.push_back(std::move(item));
+  }
+  return part;
+}
+
+boost::json::object failed(const std::string& word, const std::string& what) {
+  return {{"failed", word}, {"what", what}};
+}
+
+}  // namespace
+
+boost::json::object EngineServer::run(const boost::json::object& request, const Send& send) {
+  const ReadResult read = read_scenario(as_scenario(request));
+  if (const boost::json::array why = refusals(read); !why.empty())
+    return {{"skipped", why.front().at("why").as_string()}};
+  const Feed feed(text(request, "feed"), read.scenario);
+  const std::set<std::string> dump = texts(request, "tensors");
+  const RunRequest asked{.scenario = read.scenario,
+                         .feed = feed,
+                         .observe = texts(request, "observe"),
+                         .dump = dump,
+                         .resume_at = numbers(request, "resume_at"),
+                         .folder = folder_,
+                         .seed = ++runs_};
+  RunAnswer answer = observe_run(asked, options_.device, options_.fault);
+  boost::json::object reply;
+  if (request.at("op") == "dump") {
+    write_tensor_file(text(request, "to"), answer.dumped);
+    reply["written"] = answer.dumped.size();
+  }
+  reply["rows"] = send_ahead(std::move(answer.rows), "rows", send);
+  reply["tensors"] = send_ahead(std::move(answer.tensors), "tensors", send);
+  reply["counters"] = std::move(answer.counters);
+  reply["seconds"] = answer.seconds;
+  return reply;
+}
+
+boost::json::object EngineServer::dispatch(const boost::json::object& request, const Send& send) {
+  const std::string op = text(request, "op");
+  if (op == "hello") {
+    folder_ = text(request, "folder");
+    boost::json::object reply = hello();
+    reply["device"] = {{"kind", options_.device}};
+    return reply;
+  }
+  if (op == "check") {
+    boost::json::array refused = refusals(read_scenario(as_scenario(request)));
+    if (refused.empty()) return {{"ok", true}};
+    return {{"refused", std::move(refused)}};
+  }
+  if (op == "run" || op == "dump") return run(request, send);
+  if (op == "reset") return {{"ok", true}};
+  if (op == "bye") {
+    said_bye_ = true;
+    return {{"ok", true}};
+  }
+  return {{"unsupported", op}};
+}
+
+boost::json::object EngineServer::answer(const boost::json::object& request, const Send& send) {
+  const boost::json::value id = request.contains("id") ? request.at("id") : boost::json::value(0);
+  const auto send_part = [&](boost::json::object part) {
+    part["id"] = id;
+    send(part);
+  };
+  boost::json::object reply;
+  try {
+    reply = dispatch(request, send_part);
+  } catch (const WireError& error) {
+    reply = failed("protocol", error.what());
+  } catch (const EngineViolation& violation) {
+    reply = failed(to_text(violation.judge()), violation.what());
+  } catch (const std::bad_alloc&) {
+    reply = failed("memory", "no memory for this run");
+  } catch (const std::exception& error) {
+    reply = failed("run", error.what());
+  }
+  reply["id"] = id;
+  return reply;
+}
+
+}  // namespace lockstep::wire

@@ -1,0 +1,41 @@
+// lockstep's own engine behind the engine protocol: the answers of `lockstep engine`.
+#pragma once
+
+#include <boost/json.hpp>
+#include <functional>
+#include <string>
+
+namespace lockstep::wire {
+
+struct EngineOptions {
+  std::string device;  // sim or cuda.
+  std::string fault;   // Planted at the device; "" for none.
+};
+
+class EngineServer {
+ public:
+  // A line that is sent before the final reply.
+  using Send = std::function<void(const boost::json::object&)>;
+
+  explicit EngineServer(EngineOptions options) : options_(std::move(options)) {}
+
+  // The final reply to one request. Never throws for what the request holds: that is a reply too.
+  boost::json::object answer(const boost::json::object& request, const Send& send);
+  bool said_bye() const { return said_bye_; }
+
+ private:
+  boost::json::object dispatch(const boost::json::object& request, const Send& send);
+  boost::json::object run(const boost::json::object& request, const Send& send);
+
+  EngineOptions options_;
+  std::string folder_;  // This child's own.
+  std::int64_t runs_ = 0;
+  bool said_bye_ = false;
+};
+
+// Answers the requests from descriptor `in` on descriptor `out` until `bye` or the end of `in`.
+// Throws WireError for a line that is too long or cannot be written. When the other side is gone
+// during a request, the process ends at once.
+void serve(EngineServer& server, int in, int out);
+
+}  // namespace lockstep::wire

@@ -1,0 +1,44 @@
+// One run of lockstep's own engine on a feed, observed as docs/engine-protocol.md, section 8, says.
+#pragma once
+
+#include <boost/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/wire/feed.h"
+#include "harness/wire/tensor_file.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep::wire {
+
+struct RunRequest {
+  const Scenario& scenario;  // One precision, one rank, no graph of a whole step.
+  const Feed& feed;
+  std::set<std::string> observe;          // Kinds.
+  std::set<std::string> dump;             // Keys of tensors whose values are wanted.
+  std::set<std::int64_t> resume_at = {};  // Steps before which the run is saved and goes on anew.
+  std::string folder = {};                // For the files of a resume.
+  // Of the simulated device's order of work. Equal requests draw different orders, as a GPU does:
+  // no bit may depend on them.
+  std::int64_t seed = 1;
+};
+
+struct RunAnswer {
+  boost::json::array rows, tensors;  // In program order.
+  boost::json::object counters;
+  std::vector<std::pair<std::string, TypedTensor>> dumped;  // By key.
+  double seconds = 0;
+};
+
+// The kinds that it can observe, and the counters that it counts.
+const std::vector<std::string>& observed_kinds();
+const std::vector<std::string>& counted_names();
+
+// `device`: sim or cuda. `fault`: planted at the device, "" for none. What the trainer throws
+// passes.
+RunAnswer observe_run(const RunRequest& request, const std::string& device,
+                      const std::string& fault);
+
+}  // namespace lockstep::wire
