@@ -271,8 +271,9 @@ void StepLoop::evaluation(bool replay) {
       if (!graphs_.has_bucket(pass.bucket)) capture_bucket(pass.bucket);
     }
     forward(pass);
-    if (options_.listener != nullptr)
-      options_.listener->evaluation_pass_done(pass.microbatch, activations(pass));
+    // A capture of a whole evaluation runs nothing.
+    if (options_.listener != nullptr && device_.recording() < 0)
+      options_.listener->evaluation_pass_done(pass.microbatch, model_->activations(pass.slot));
   }
   end_passes(Sharder::Passes::forward);
 }
