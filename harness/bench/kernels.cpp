@@ -8,13 +8,11 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/train/trainer.h"
 #include "harness/base/errors.h"
-#include "harness/base/stopwatch.h"
+#include "harness/bench/captured_work.h"
+#include "harness/bench/median.h"
 #include "harness/bench/model.h"
-#include "harness/case/schedules.h"
-#include "harness/run/device_choice.h"
-#include "kernels/core/at.h"
+#include "harness/bench/recorded_step.h"
 #include "kernels/core/contract.h"
 #include "kernels/ops/attention.h"
 #include "kernels/ops/cudnn_attention.h"
@@ -27,29 +25,6 @@ namespace {
 constexpr int kLaunches = 7;              // The median of these.
 constexpr double kLaunchSeconds = 10e-3;  // A launch holds as many calls as fill this.
 constexpr int kMostCalls = 64;
-
-// Keeps the last op of each signature, whose documents are still on the device, and how often it
-// came.
-class OpRecorder : public Observer {
- public:
-  struct Entry {
-    Submission op;
-    int microbatch;
-    int times;
-  };
-  void on_call(const IssuedCall& issued) override {
-    const auto* submitted = issued.as<SubmitCall>();
-    if (!recording || !submitted) return;
-    const Submission& op = submitted->op;
-    const auto [entry, is_new] =
-        ops.try_emplace(signature(op), Entry{op, issued.place.microbatch, 0});
-    entry->second.op = op;
-    entry->second.microbatch = issued.place.microbatch;
-    ++entry->second.times;
-  }
-  bool recording = false;
-  std::map<std::string, Entry> ops;
-};
 
 // Reads more than the second-level cache holds, so that the op after it finds none of its operands
 // there.
@@ -72,44 +47,23 @@ class Flush {
   Submission op_;
 };
 
-// Work on a stream of its own, as one graph, so that the host's part is one launch.
-class GraphTimer {
- public:
-  explicit GraphTimer(Backend& backend)
-      : backend_(backend), stream_(backend.create_stream("bench")) {}
-  GraphTimer(const GraphTimer&) = delete;
-  GraphTimer& operator=(const GraphTimer&) = delete;
-  ~GraphTimer() { backend_.destroy_stream(stream_); }
-
-  double seconds(const std::function<void(BackendStream*)>& work) {
-    backend_.begin_capture(stream_);
-    work(stream_);
-    BackendGraph* graph = backend_.end_capture(stream_);
-    std::vector<double> times;
-    for (int i = 0; i <= kLaunches; ++i) {  // The first one warms up.
-      const Stopwatch watch;
-      backend_.launch(graph, stream_);
-      backend_.synchronize(stream_);
-      if (i > 0) times.push_back(watch.seconds());
-    }
-    backend_.destroy_graph(graph);
-    std::nth_element(times.begin(), times.begin() + kLaunches / 2, times.end());
-    return times[kLaunches / 2];
-  }
-
- private:
-  Backend& backend_;
-  BackendStream* stream_;
-};
+// The median of launches of the work as one graph.
+double seconds_of(const BenchStream& stream, const std::function<void(BackendStream*)>& work) {
+  const CapturedWork captured(stream, work);
+  std::vector<double> times;
+  captured.seconds();  // Warms up.
+  for (int i = 0; i < kLaunches; ++i) times.push_back(captured.seconds());
+  return median(times);
+}
 
 // One call of `work`, each after `flush` if there is one: launches with the work less launches
 // without it.
-double time_work(GraphTimer& timer, Backend& backend,
-                 const std::function<void(BackendStream*)>& work, const Submission* flush) {
+double time_work(const BenchStream& own, const std::function<void(BackendStream*)>& work,
+                 const Submission* flush) {
   const auto many = [&](int calls, bool with_work) {
-    return timer.seconds([&](BackendStream* stream) {
+    return seconds_of(own, [&](BackendStream* stream) {
       for (int i = 0; i < calls; ++i) {
-        if (flush != nullptr) backend.submit(stream, *flush);
+        if (flush != nullptr) own.backend().submit(stream, *flush);
         if (with_work) work(stream);
       }
     });
@@ -127,37 +81,27 @@ PackWork pack_work(const Microbatch& microbatch) {
   return {.causal_pairs = causal_pairs(lengths_of(microbatch)), .tokens = std::ssize(tokens)};
 }
 
-double copy_rate(GraphTimer& timer, Backend& backend, void* memory, std::size_t bytes) {
+double copy_rate(const BenchStream& own, void* memory, std::size_t bytes) {
   constexpr int kCopies = 16;
   char* half = static_cast<char*>(memory) + bytes / 2;
-  const double seconds = timer.seconds([&](BackendStream* stream) {
+  const double seconds = seconds_of(own, [&](BackendStream* stream) {
     for (int i = 0; i < kCopies; ++i)
-      backend.copy(stream, half, memory, bytes / 2, CopyKind::device_to_device);
+      own.backend().copy(stream, half, memory, bytes / 2, CopyKind::device_to_device);
   });
   return kCopies * static_cast<double>(bytes) / seconds;
 }
 
-// An eager step on a device of its own, with the ops that it had.
-class RecordedStep {
+// An eager step whose ops are timed.
+class TimedStep : public RecordedStep {
  public:
-  RecordedStep(const Scenario& scenario, const std::string& device_kind)
-      : data_(open_data(scenario)),
-        device_(open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed)),
-                &recorder_),
-        trainer_(device_, scenario, *data_, {.dry_run_ledger = false}),
-        timer_(device_.backend()) {
-    recorder_.recording = true;
-    trainer_.step();
-    recorder_.recording = false;
-    step_ = data_->training(0);
-    if (device_kind == "cuda") flush_.emplace(device_);
+  TimedStep(const Scenario& scenario, const std::string& device_kind)
+      : RecordedStep(scenario, device_kind), stream_(backend()) {
+    if (device_kind == "cuda") flush_.emplace(device());
   }
-  const std::map<std::string, OpRecorder::Entry>& ops() const { return recorder_.ops; }
-  Backend& backend() { return device_.backend(); }
   double copy_bytes_per_second() {
-    return flush_ ? copy_rate(timer_, backend(), flush_->copied(), Flush::bytes()) : 0;
+    return flush_ ? copy_rate(stream_, flush_->copied(), Flush::bytes()) : 0;
   }
-  KernelTime time(const std::string& text, const OpRecorder::Entry& entry) {
+  KernelTime time(const std::string& text, const RecordedOp& entry) {
     return {
         .op = text,
         .times = entry.times,
@@ -192,20 +136,14 @@ class RecordedStep {
 
  private:
   double time(const std::function<void(BackendStream*)>& work) {
-    return time_work(timer_, backend(), work, flush_ ? &flush_->op() : nullptr);
+    return time_work(stream_, work, flush_ ? &flush_->op() : nullptr);
   }
-  const Microbatch& microbatch(int number) const { return at(step_.microbatches, number); }
-  std::unique_ptr<DataSource> data_;
-  OpRecorder recorder_;
-  Device device_;
-  Trainer trainer_;
-  GraphTimer timer_;
-  StepData step_;
+  BenchStream stream_;
   std::optional<Flush> flush_;
 };
 
 // The step's backward passes by cuDNN, were they allowed to differ from run to run.
-OpRecorder::Entry free_to_differ(RecordedStep& step, OpRecorder::Entry entry) {
+RecordedOp free_to_differ(TimedStep& step, RecordedOp entry) {
   CudnnAttentionBackward op = *static_cast<const CudnnAttentionBackward*>(entry.op.op());
   op.deterministic = false;
   entry.op = Submission(op);
@@ -218,7 +156,7 @@ OpRecorder::Entry free_to_differ(RecordedStep& step, OpRecorder::Entry entry) {
 // that differ from run to run.
 std::vector<KernelTime> time_cudnn(Scenario scenario, const std::string& device_kind) {
   scenario.model.core_attention = CoreAttention::cudnn;
-  RecordedStep step(scenario, device_kind);
+  TimedStep step(scenario, device_kind);
   std::vector<KernelTime> list;
   for (const auto& [text, entry] : step.ops()) {
     if (entry.op.as<CudnnAttentionForward>()) list.push_back(step.time(text, entry));
@@ -271,7 +209,7 @@ KernelTimes time_kernels(const Scenario& given, const std::string& device_kind,
     }
   }
   for (const KernelTime& one : cudnn) done(one);
-  RecordedStep step(scenario, device_kind);
+  TimedStep step(scenario, device_kind);
   times.copy_bytes_per_second = step.copy_bytes_per_second();
   for (const auto& [text, entry] : step.ops()) {
     if (text.find(only) == std::string::npos) continue;

@@ -28,6 +28,33 @@ std::vector<MicrobatchLengths> lengths_of(const StepData& step) {
 
 }  // namespace
 
+Scenario with_one_pack(Scenario s, const MicrobatchLengths& pack) {
+  const std::int64_t length = s.data.pack_length;
+  s.data = {};
+  s.data.pack_length = length;
+  // The median is not used, but must be legal (L10).
+  s.data.distribution.median = std::min(s.data.distribution.median, length);
+  s.data.documents = {{pack}};
+  s.parallel = {};
+  s.fsdp = {};
+  s.checker.delays.clear();
+  s.cuda_graph.max_seqlen.reset();
+  s.training.eval_every = 0;
+  s.training.recapture_at.clear();
+  s.training.change_microbatches_at.clear();
+  s.training.steps = s.cuda_graph.warmup_steps + 2;
+  s.expect = {};
+  return s;
+}
+
+Scenario without_graphs(Scenario s) {
+  s.cuda_graph.impl = GraphImpl::none;
+  s.cuda_graph.modules.clear();
+  s.cuda_graph.evaluation = GraphEvaluation::eager;               // L41
+  s.offload.delay_until_cuda_graph = s.offload.captured = false;  // L30
+  return s;
+}
+
 std::string mode_name(GraphImpl impl) { return impl == GraphImpl::none ? "eager" : to_text(impl); }
 
 StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device_kind,

@@ -26,6 +26,12 @@ struct StepTime {
 
 std::string mode_name(GraphImpl impl);
 
+// The scenario's model by one rank, with this pack in each microbatch and with nothing that some
+// steps only do.
+Scenario with_one_pack(Scenario scenario, const MicrobatchLengths& pack);
+// The same, with what needs graphs or needs them partial left out.
+Scenario without_graphs(Scenario scenario);
+
 // Steps for at least `budget` seconds after warm-up and captures.
 StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device_kind,
                     double budget);

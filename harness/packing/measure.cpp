@@ -9,25 +9,10 @@ namespace lockstep {
 namespace {
 
 // The same documents in every microbatch of one rank, so that nothing but the capacity differs.
-Scenario with_documents(Scenario s, std::int64_t documents) {
+Scenario with_documents(const Scenario& s, std::int64_t documents) {
   const std::int64_t count =
       std::clamp<std::int64_t>(documents, 1, std::max<std::int64_t>(s.data.pack_length / 2, 1));
-  const MicrobatchLengths pack(count, s.data.pack_length / count);
-  const std::int64_t length = s.data.pack_length;
-  s.data = {};
-  s.data.pack_length = length;
-  // The median is not used, but must be legal (L10).
-  s.data.distribution.median = std::min(s.data.distribution.median, length);
-  s.data.documents = {{pack}};
-  s.parallel = {};
-  s.fsdp = {};
-  s.checker.delays.clear();
-  s.training.eval_every = 0;
-  s.training.recapture_at.clear();
-  s.training.change_microbatches_at.clear();
-  s.training.steps = s.cuda_graph.warmup_steps + 2;
-  s.expect = {};
-  return s;
+  return with_one_pack(s, MicrobatchLengths(count, s.data.pack_length / count));
 }
 
 double seconds_of_a_microbatch(const Scenario& scenario, GraphImpl impl, const std::string& device,
@@ -46,9 +31,7 @@ PackCosts measure_costs(const Scenario& model, std::int64_t documents, std::int6
       model.cuda_graph.impl == GraphImpl::none ? GraphImpl::partial : model.cuda_graph.impl;
   const auto fewest = std::ssize(scenario.data.documents.front().front());
   PackCosts costs;
-  Scenario eager = scenario;
-  eager.offload.delay_until_cuda_graph = false;  // It needs graphs (L30).
-  costs.eager = seconds_of_a_microbatch(eager, GraphImpl::none, device, budget);
+  costs.eager = seconds_of_a_microbatch(without_graphs(scenario), GraphImpl::none, device, budget);
   std::int64_t capacity = fewest;
   while (true) {
     scenario.cuda_graph.max_packed_seqs = {capacity};

@@ -5,11 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "harness/base/errors.h"
 #include "harness/bench/dispatch.h"
 #include "harness/bench/exchanges.h"
 #include "harness/bench/fsdp.h"
 #include "harness/bench/model.h"
 #include "harness/bench/offload.h"
+#include "harness/bench/packing.h"
 #include "harness/bench/work.h"
 #include "harness/expect/sharding_plan.h"
 #include "kernels/ops/accumulate.h"
@@ -56,6 +58,57 @@ TEST(Bench, APlanThatFitsMustNotCostMuch) {
   link.alone = {50, 55};
   link.beside = {45, 44};
   EXPECT_DOUBLE_EQ(link.kept(), 0.8);
+}
+
+std::vector<PackingRow> packing_rows(const Scenario& scenario, const std::string& only) {
+  std::vector<PackingRow> rows;
+  time_packing(scenario, "sim", 0.01, only, [&](const PackingRow& row) { rows.push_back(row); });
+  return rows;
+}
+
+TEST(Bench, EachOpThatWorksOnDocumentsIsTimedAtEachCapacity) {
+  Scenario s;
+  s.data.pack_length = 96;
+  s.cuda_graph.max_seqlen = 3;  // Not of these packs.
+  std::vector<std::string> names;
+  for (const PackingRow& row : packing_rows(s, "")) {
+    EXPECT_EQ(row.not_run, "") << row.name;
+    for (const double seconds : row.seconds) EXPECT_GT(seconds, 0) << row.name << " " << row.mode;
+    EXPECT_FALSE(row.promised) << row.name;  // Times of the simulator mean nothing.
+    names.push_back(row.name + " " + row.mode);
+  }
+  const std::vector<std::string> expected{"attention_forward eager",
+                                          "attention_forward graph",
+                                          "attention_backward eager",
+                                          "attention_backward graph",
+                                          "conv_forward eager",
+                                          "conv_forward graph",
+                                          "conv_backward eager",
+                                          "conv_backward graph",
+                                          "scan_forward eager",
+                                          "scan_forward graph",
+                                          "scan_backward eager",
+                                          "scan_backward graph",
+                                          "pack_metadata eager",
+                                          "pack_metadata graph",
+                                          "step eager",
+                                          "step graph"};
+  EXPECT_EQ(names, expected);
+  EXPECT_EQ(packing_rows(s, "scan_forward graph").size(), 1);
+  s.model.pattern = "*-";
+  EXPECT_TRUE(packing_rows(s, "scan").empty());
+  s.model.pattern = "--";
+  EXPECT_THROW(packing_rows(s, ""), RequestError);
+}
+
+TEST(Bench, OurOpsMayCostOnePercentAtTheLargestCapacity) {
+  PackingRow row;
+  row.cost = 0.5;
+  EXPECT_TRUE(row.as_promised());
+  row.promised = true;
+  EXPECT_FALSE(row.as_promised());
+  row.cost = 0.0099;
+  EXPECT_TRUE(row.as_promised());
 }
 
 TEST(Bench, CausalPairsAreThoseInsideDocuments) {
