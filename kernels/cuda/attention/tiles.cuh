@@ -44,11 +44,15 @@ class TileList {
                       int heads)
       : documents_{cu_seqlens, cu_seqlens_padded}, heads_(heads) {
     std::int32_t longest = 0;
-    for (std::int64_t d = lane_index(); d < slots_of(documents_); d += kWarp) {
+    const auto slots = static_cast<int>(slots_of(documents_));
+#pragma unroll 8
+    for (int d = lane_index(); d < slots; d += kWarp) {
       const std::int32_t rows = tokens_of(documents_, d);
       longest = rows > longest ? rows : longest;
+      used_ = rows > 0 ? d + 1 : used_;
     }
     longest = __reduce_max_sync(kAllLanes, longest);
+    used_ = __reduce_max_sync(kAllLanes, used_);
     distance_ = (longest + kTileRows - 1) / kTileRows - 1;
     if (distance_ >= 0) count_ = documents() * heads_;
   }
@@ -69,23 +73,20 @@ class TileList {
 
  private:
   // The lanes whose document has a tile at this distance.
-  __device__ unsigned mask(std::int64_t first) const {
-    const std::int64_t d = first + lane_index();
-    return __ballot_sync(
-        kAllLanes, d < slots_of(documents_) && tokens_of(documents_, d) > kTileRows * distance_);
+  __device__ unsigned mask(int first) const {
+    const int d = first + lane_index();
+    return __ballot_sync(kAllLanes, d < used_ && tokens_of(documents_, d) > kTileRows * distance_);
   }
   __device__ int documents() const {
     int n = 0;
-    for (std::int64_t first = 0; first < slots_of(documents_); first += kWarp)
-      n += __popc(mask(first));
+    for (int first = 0; first < used_; first += kWarp) n += __popc(mask(first));
     return n;
   }
   // The document that has `n` others before it at this distance.
   __device__ int document(int n) const {
-    for (std::int64_t first = 0;; first += kWarp) {
+    for (int first = 0;; first += kWarp) {
       const unsigned found = mask(first);
-      if (n < __popc(found))
-        return static_cast<int>(first) + static_cast<int>(__fns(found, 0, n + 1));
+      if (n < __popc(found)) return first + static_cast<int>(__fns(found, 0, n + 1));
       n -= __popc(found);
     }
   }
@@ -93,6 +94,7 @@ class TileList {
     In<std::int32_t> cu_seqlens, cu_seqlens_padded;
   } documents_;
   int heads_;
+  int used_ = 0;  // Slots up to the last document with rows: a large capacity costs one look.
   int distance_;
   int before_ = 0;  // Tiles at greater distances.
   int count_ = 0;   // Tiles at this one.

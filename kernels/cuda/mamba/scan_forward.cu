@@ -54,15 +54,15 @@ __global__ void __launch_bounds__(kThreads, 2) tile_outputs(ScanForward<bf16> op
   pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];
   RowShared& shared = *reinterpret_cast<RowShared*>(memory);
-  const Chunk chunk = chunk_at(op, blockIdx.x);
-  if (chunk.rows == 0) return;
-  give_outputs(shared, op, chunk,
-               block_heads(op, static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z)));
+  each_chunk(op, [&](const Chunk& chunk) {
+    give_outputs(shared, op, chunk,
+                 block_heads(op, static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z)));
+  });
 }
 
 void run_in_tiles(CudaQueue queue, const ScanForward<bf16>& op) {
   using Op = ScanForward<bf16>;
-  const auto chunks = static_cast<unsigned>(op.chunk_document.cols);
+  const unsigned chunks = chunks_in_grid(op);
   const auto heads = static_cast<unsigned>(op.heads);
   const dim3 row_grid(chunks, static_cast<unsigned>(op.groups),
                       static_cast<unsigned>(head_parts(op)));

@@ -20,18 +20,18 @@ static __global__ void __launch_bounds__(kThreads, 2) tile_rows(ScanBackward<bf1
   pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];
   RowsShared& shared = *reinterpret_cast<RowsShared*>(memory);
-  const Chunk chunk = chunk_at(op, blockIdx.x);
-  if (chunk.rows == 0) return;
-  const int group = static_cast<int>(blockIdx.y);
-  const int parts = head_parts(op);
-  const int part = static_cast<int>(blockIdx.z) - 1;
-  if (part < 0) {
-    give_group_outputs(shared.group, op, chunk, group);
-  } else if (part < parts) {
-    give_inputs(shared.rows, op, chunk, block_heads(op, group, part));
-  } else {
-    give_outputs(shared.rows, op, chunk, block_heads(op, group, part - parts));
-  }
+  each_chunk(op, [&](const Chunk& chunk) {
+    const int group = static_cast<int>(blockIdx.y);
+    const int parts = head_parts(op);
+    const int part = static_cast<int>(blockIdx.z) - 1;
+    if (part < 0) {
+      give_group_outputs(shared.group, op, chunk, group);
+    } else if (part < parts) {
+      give_inputs(shared.rows, op, chunk, block_heads(op, group, part));
+    } else {
+      give_outputs(shared.rows, op, chunk, block_heads(op, group, part - parts));
+    }
+  });
 }
 
 union EndsShared {
@@ -44,19 +44,19 @@ static __global__ void __launch_bounds__(kThreads, 2) tile_ends(ScanBackward<bf1
   pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];
   EndsShared& shared = *reinterpret_cast<EndsShared*>(memory);
-  const Chunk chunk = chunk_at(op, blockIdx.x);
-  if (chunk.rows == 0) return;
-  const int part = static_cast<int>(blockIdx.y);
-  if (part < op.groups) {
-    give_group_inputs(shared.group, op, chunk, part);
-  } else {
-    give_rates(shared.rates, op, chunk, (part - op.groups) * kRateHeads);
-  }
+  each_chunk(op, [&](const Chunk& chunk) {
+    const int part = static_cast<int>(blockIdx.y);
+    if (part < op.groups) {
+      give_group_inputs(shared.group, op, chunk, part);
+    } else {
+      give_rates(shared.rates, op, chunk, (part - op.groups) * kRateHeads);
+    }
+  });
 }
 
 inline void run_in_tiles(CudaQueue queue, const ScanBackward<bf16>& op) {
   using Op = ScanBackward<bf16>;
-  const auto chunks = static_cast<unsigned>(op.chunk_document.cols);
+  const unsigned chunks = chunks_in_grid(op);
   const auto heads = static_cast<unsigned>(op.heads);
   const auto groups = static_cast<unsigned>(op.groups);
   const auto parts = static_cast<unsigned>(head_parts(op));

@@ -8,11 +8,11 @@
 
 namespace lockstep {
 
-// The most states in a row of scratch. All chunks write and read a state at once.
+// The most states that the rows of a pack may need. All chunks write and read a state at once.
 inline constexpr std::int64_t kMostStatesAtOnce = 2048;  // 64 MiB, most of it unused.
 template <class Op>
 bool grows_at_once(const Op& op) {
-  return op.chunk_document.cols * op.heads <= kMostStatesAtOnce;
+  return std::int64_t{chunks_in_grid(op)} * op.heads <= kMostStatesAtOnce;
 }
 
 struct GrowthShared {
@@ -53,19 +53,12 @@ __device__ __forceinline__ void sum_growth(float* to, const GrowthShared& shared
   }
 }
 
-// Grid: (chunk, head), and for the backward scan a second one for dS. The last chunk of a document
-// adds to no state, and the first one to no dS.
+// What a chunk adds, by the whole block. The last chunk of a document adds to no state, and the
+// first one to no dS.
 template <class Op>
-__global__ void __launch_bounds__(kDecayThreads, 4) tile_growths(Op op) {
-  pdl_begin();
+__device__ __forceinline__ void give_growth(GrowthShared& shared, const Op& op, const Chunk& chunk,
+                                            int head, bool of_gradient) {
   constexpr bool is_backward = std::is_same_v<Op, ScanBackward<bf16>>;
-  extern __shared__ __align__(16) std::byte memory[];
-  GrowthShared& shared = *reinterpret_cast<GrowthShared*>(memory);
-  clear_results(op);
-  const Chunk chunk = chunk_at(op, blockIdx.x);
-  if (chunk.rows == 0) return;
-  const int head = static_cast<int>(blockIdx.y);
-  const bool of_gradient = blockIdx.z == 1;
   const bool grows = of_gradient ? !begins_document(op, chunk.index) : continues(op, chunk.index);
   if (of_gradient && !grows) return;
   if (grows) {
@@ -91,6 +84,18 @@ __global__ void __launch_bounds__(kDecayThreads, 4) tile_growths(Op op) {
   float* to = head_part(op.states, chunk.index, head);
   if constexpr (is_backward) to = of_gradient ? head_part(op.dstates, chunk.index, head) : to;
   sum_growth(to, shared, chunk.rows);
+}
+
+// Grid: (chunk, head), and for the backward scan a second one for dS.
+template <class Op>
+__global__ void __launch_bounds__(kDecayThreads, 4) tile_growths(Op op) {
+  pdl_begin();
+  extern __shared__ __align__(16) std::byte memory[];
+  GrowthShared& shared = *reinterpret_cast<GrowthShared*>(memory);
+  clear_results(op);
+  each_chunk(op, [&](const Chunk& chunk) {
+    give_growth(shared, op, chunk, static_cast<int>(blockIdx.y), blockIdx.z == 1);
+  });
 }
 
 // A lane's elements of a state: four neighbours of row 16k + 2w + l / 16, for all k. They feed four
@@ -153,57 +158,57 @@ __device__ __forceinline__ float sum_of_products(const LaneState& ds, const Lane
 // Computes Sb at the start of each chunk from the additions.
 static __global__ void __launch_bounds__(kThreads, 2) tile_grown_states(ScanForward<bf16> op) {
   pdl_begin();
-  const ChunkedDocument document(op, blockIdx.x / static_cast<unsigned>(op.heads));
-  const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(op.heads));
-  LaneState s;
-  LaneState grown;
-  const int last = document.chunks - 1;
-  if (last > 0) grown.load(head_part(op.states, document.first, head));
-  for (int c = 0; c <= last; ++c) {
-    const Chunk chunk = document[c];
-    LaneState next;
-    if (c + 1 < last) next.load(head_part(op.states, chunk.index + 1, head));
-    __syncwarp();  // All of the row has been read.
-    s.store_rounded(stored_state(op, chunk.index, head));
-    if (c == last) return;
-    s.advance(kept_by(op, chunk, head), grown);
-    grown = next;
-  }
+  each_document(op, [&](const ChunkedDocument& document, int head) {
+    LaneState s;
+    LaneState grown;
+    const int last = document.chunks - 1;
+    if (last > 0) grown.load(head_part(op.states, document.first, head));
+    for (int c = 0; c <= last; ++c) {
+      const Chunk chunk = document[c];
+      LaneState next;
+      if (c + 1 < last) next.load(head_part(op.states, chunk.index + 1, head));
+      __syncwarp();  // All of the row has been read.
+      s.store_rounded(stored_state(op, chunk.index, head));
+      if (c == last) return;
+      s.advance(kept_by(op, chunk, head), grown);
+      grown = next;
+    }
+  });
 }
 
 // The same for the backward scan, with ss: S from the first chunk to the last, then dS back. S
 // replaces the additions to it until dS has used it.
 static __global__ void __launch_bounds__(kThreads, 2) tile_grown_gradients(ScanBackward<bf16> op) {
   pdl_begin();
-  const ChunkedDocument document(op, blockIdx.x / static_cast<unsigned>(op.heads));
-  const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(op.heads));
-  const int last = document.chunks - 1;
-  {
-    LaneState s;
-    for (int c = 0; c <= last; ++c) {
+  each_document(op, [&](const ChunkedDocument& document, int head) {
+    const int last = document.chunks - 1;
+    {
+      LaneState s;
+      for (int c = 0; c <= last; ++c) {
+        const Chunk chunk = document[c];
+        float* const place = head_part(op.states, chunk.index, head);
+        LaneState grown;
+        if (c != last) grown.load(place);
+        s.store_exactly(place);
+        if (c != last) s.advance(kept_by(op, chunk, head), grown);
+      }
+    }
+    LaneState ds;
+    for (int c = last; c >= 0; --c) {
       const Chunk chunk = document[c];
       float* const place = head_part(op.states, chunk.index, head);
+      LaneState s;
       LaneState grown;
-      if (c != last) grown.load(place);
-      s.store_exactly(place);
-      if (c != last) s.advance(kept_by(op, chunk, head), grown);
+      s.load(place);
+      if (c != 0) grown.load(head_part(op.dstates, chunk.index, head));
+      __syncwarp();  // All of the rows have been read.
+      const float sum = sum_of_products(ds, s);
+      if (lane_index() == 0) state_sum(op, chunk.index, head, warp_index()) = sum;
+      s.store_rounded(stored_state(op, chunk.index, head));
+      ds.store_rounded(stored_dstate(op, chunk.index, head));
+      if (c != 0) ds.advance(kept_by(op, chunk, head), grown);
     }
-  }
-  LaneState ds;
-  for (int c = last; c >= 0; --c) {
-    const Chunk chunk = document[c];
-    float* const place = head_part(op.states, chunk.index, head);
-    LaneState s;
-    LaneState grown;
-    s.load(place);
-    if (c != 0) grown.load(head_part(op.dstates, chunk.index, head));
-    __syncwarp();  // All of the rows have been read.
-    const float sum = sum_of_products(ds, s);
-    if (lane_index() == 0) state_sum(op, chunk.index, head, warp_index()) = sum;
-    s.store_rounded(stored_state(op, chunk.index, head));
-    ds.store_rounded(stored_dstate(op, chunk.index, head));
-    if (c != 0) ds.advance(kept_by(op, chunk, head), grown);
-  }
+  });
 }
 
 }  // namespace lockstep

@@ -8,6 +8,26 @@ namespace lockstep {
 
 inline constexpr int kDecayThreads = kTileRows;
 
+// The table has room for a chunk more for each document that the capacity allows, and a block
+// without a chunk takes its time too. So grids have blocks for the chunks that the rows need and
+// for a few documents, whatever the capacity; with more documents a block takes several chunks.
+inline constexpr std::int64_t kDocumentsInGrid = 16;
+template <class Op>
+unsigned chunks_in_grid(const Op& op) {
+  const std::int64_t of_rows = blocks_for(op.row_document.cols, op.chunk);
+  return static_cast<unsigned>(smaller(op.chunk_document.cols, of_rows + kDocumentsInGrid));
+}
+// Calls work(chunk) for the chunks of a block whose grid's x axis is chunks_in_grid().
+template <class Op, class Work>
+__device__ __forceinline__ void each_chunk(const Op& op, const Work& work) {
+  for (std::int64_t index = blockIdx.x; index < op.chunk_document.cols; index += gridDim.x) {
+    const Chunk chunk = chunk_at(op, index);
+    if (chunk.rows == 0) return;  // So have all behind it.
+    work(chunk);
+    __syncthreads();  // The next chunk takes the shared memory.
+  }
+}
+
 // Computes dt and cs of the chunk's rows into `decay`, one row per thread.
 template <class Op>
 __device__ __forceinline__ void find_decays(TileDecay& decay, const Op& op, const Chunk& chunk,
@@ -65,11 +85,11 @@ __global__ void __launch_bounds__(kDecayThreads) tile_decays(Op op) {
   pdl_begin();
   __shared__ TileDecay decay;
   clear_results(op);
-  const Chunk chunk = chunk_at(op, blockIdx.x);
-  if (chunk.rows == 0) return;
-  const int head = static_cast<int>(blockIdx.y);
-  find_decays(decay, op, chunk, head);
-  keep_decays(decay, op, chunk, head);
+  each_chunk(op, [&](const Chunk& chunk) {
+    const int head = static_cast<int>(blockIdx.y);
+    find_decays(decay, op, chunk, head);
+    keep_decays(decay, op, chunk, head);
+  });
 }
 // right[j] = st(mul(right[j], factor)), one row per thread.
 __device__ __forceinline__ void scale_row(RowsByHead& right, float factor) {
@@ -84,7 +104,7 @@ __device__ __forceinline__ void scale_row(RowsByHead& right, float factor) {
 // The chunks of a document, which are consecutive, so that a walk reads no table.
 struct ChunkedDocument {
   std::int64_t first;  // Number of its first chunk.
-  int chunks;          // 0: the block's chunk begins no document.
+  int chunks;          // 0: the chunk begins no document.
   std::int64_t start;
   int length;
   int chunk;
@@ -109,7 +129,21 @@ struct ChunkedDocument {
 // has more chunks than the other axes hold (65,535).
 template <class Op>
 dim3 walk_grid(const Op& op) {
-  return dim3(static_cast<unsigned>(op.heads) * static_cast<unsigned>(op.chunk_document.cols));
+  return dim3(static_cast<unsigned>(op.heads) * chunks_in_grid(op));
+}
+// Calls walk(document, head) for the documents of a block.
+template <class Op, class Walk>
+__device__ __forceinline__ void each_document(const Op& op, const Walk& walk) {
+  const auto heads = static_cast<unsigned>(op.heads);
+  const int head = static_cast<int>(blockIdx.x % heads);
+  for (std::int64_t index = blockIdx.x / heads; index < op.chunk_document.cols;
+       index += gridDim.x / heads) {
+    if (at(op.chunk_document, 0, index) < 0) return;  // So is it of all behind it.
+    const ChunkedDocument document(op, index);
+    if (document.chunks == 0) continue;
+    walk(document, head);
+    __syncthreads();  // The next document takes the shared memory.
+  }
 }
 
 }  // namespace lockstep

@@ -42,22 +42,21 @@ static __global__ void __launch_bounds__(kWalkThreads, 2)
   pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];
   WalkShared& shared = *reinterpret_cast<WalkShared*>(memory);
-  const ChunkedDocument document(op, blockIdx.x / static_cast<unsigned>(op.heads));
-  if (document.chunks == 0) return;
-  const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(op.heads));
-  OwnState ds;
-  walk(
-      shared, ds, document, document.chunks - 1, 0, -1,
-      [&](WalkStage& stage, const Chunk& chunk) {
-        start_rows(stage.left, op.xbc, chunk, c_column(op, group_of(op, head)));
-        start_rows(stage.right, op.dy, chunk, x_column(op, head));
-        stage.decay.start(op, chunk, head);
-      },
-      [&](const Chunk& chunk) {
-        ds.store_rounded(stored_dstate(op, chunk.index, head));
-        sum_products(shared, ds, op, chunk.index, head);
-      },
-      [](const TileDecay& decay, int i) { return expn(decay.cs[i]); });
+  each_document(op, [&](const ChunkedDocument& document, int head) {
+    OwnState ds;
+    walk(
+        shared, ds, document, document.chunks - 1, 0, -1,
+        [&](WalkStage& stage, const Chunk& chunk) {
+          start_rows(stage.left, op.xbc, chunk, c_column(op, group_of(op, head)));
+          start_rows(stage.right, op.dy, chunk, x_column(op, head));
+          stage.decay.start(op, chunk, head);
+        },
+        [&](const Chunk& chunk) {
+          ds.store_rounded(stored_dstate(op, chunk.index, head));
+          sum_products(shared, ds, op, chunk.index, head);
+        },
+        [](const TileDecay& decay, int i) { return expn(decay.cs[i]); });
+  });
 }
 
 }  // namespace lockstep

@@ -114,23 +114,22 @@ __global__ void __launch_bounds__(kWalkThreads, 2) tile_states(Op op) {
   pdl_begin();
   extern __shared__ __align__(16) std::byte memory[];
   WalkShared& shared = *reinterpret_cast<WalkShared*>(memory);
-  const ChunkedDocument document(op, blockIdx.x / static_cast<unsigned>(op.heads));
-  if (document.chunks == 0) return;
-  const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(op.heads));
-  OwnState s;
-  walk(
-      shared, s, document, 0, document.chunks - 1, 1,
-      [&](WalkStage& stage, const Chunk& chunk) {
-        start_rows(stage.left, op.xbc, chunk, b_column(op, group_of(op, head)));
-        start_rows(stage.right, op.xbc, chunk, x_column(op, head));
-        stage.decay.start(op, chunk, head);
-      },
-      [&](const Chunk& chunk) {
-        s.store_rounded(stored_state(op, chunk.index, head));
-        if constexpr (std::is_same_v<Op, ScanBackward<bf16>>)
-          store_exactly(head_part(op.states, chunk.index, head), s);
-      },
-      [](const TileDecay& decay, int j) { return mul(decay.to_end(j), decay.dt[j]); });
+  each_document(op, [&](const ChunkedDocument& document, int head) {
+    OwnState s;
+    walk(
+        shared, s, document, 0, document.chunks - 1, 1,
+        [&](WalkStage& stage, const Chunk& chunk) {
+          start_rows(stage.left, op.xbc, chunk, b_column(op, group_of(op, head)));
+          start_rows(stage.right, op.xbc, chunk, x_column(op, head));
+          stage.decay.start(op, chunk, head);
+        },
+        [&](const Chunk& chunk) {
+          s.store_rounded(stored_state(op, chunk.index, head));
+          if constexpr (std::is_same_v<Op, ScanBackward<bf16>>)
+            store_exactly(head_part(op.states, chunk.index, head), s);
+        },
+        [](const TileDecay& decay, int j) { return mul(decay.to_end(j), decay.dt[j]); });
+  });
 }
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
 // The bf16 scan in tiles on a GPU has the host's bytes where documents, chunks and groups of heads
-// begin and end, in both ways to the chunk states: all chunks at once, and, where there is room for
-// many chunks, one after the other.
+// begin and end, in both ways to the chunk states: all chunks at once, and, where rows and heads
+// are many, one after the other. With many documents there are more chunks than blocks.
 #include "kernels/ops/scan.h"
 #include "kernels/submission/ops.h"
 #include "tests/kernels/any_op/drawn_operands.h"
@@ -17,6 +17,12 @@ struct PackedBatch {
   std::int32_t capacity;  // Documents there is room for.
 };
 
+std::vector<std::int32_t> tiny(std::int32_t documents) {
+  std::vector<std::int32_t> lengths;
+  for (std::int32_t i = 0; i < documents; ++i) lengths.push_back(1 + i % 4);
+  return lengths;
+}
+
 const PackedBatch kPacks[] = {
     {"one_row", {1}, 0, 1, 1, 128, 1},
     {"one_chunk", {128}, 0, 1, 2, 128, 2},
@@ -29,6 +35,11 @@ const PackedBatch kPacks[] = {
     {"no_rows", {0, 0, 0}, 70, 1, 2, 128, 3},
     {"room_for_many_chunks", {640, 100, 384, 385, 0, 1}, 2, 1, 2, 128, 1100},
     {"room_for_many_odd_chunks", {500, 96, 20, 95, 97}, 1, 1, 9, 96, 300},
+    {"more_chunks_than_blocks", tiny(90), 1, 1, 2, 16, 100},
+    {"walks", {640, 100, 384, 385, 0, 1}, 2, 2, 40, 128, 20},
+    {"walks_odd_chunks", {500, 96, 20, 95, 97}, 1, 10, 9, 96, 300},
+    {"walks_short_chunks", {130, 40, 97, 1, 30}, 2, 4, 16, 16, 20},
+    {"walks_more_chunks_than_blocks", tiny(130), 0, 4, 16, 16, 140},
 };
 
 class Operands : DrawnOperands {
