@@ -9,6 +9,7 @@
 #include "kernels/moe/expert_state.h"
 #include "kernels/ops/residual.h"
 #include "kernels/ops/rms_norm.h"
+#include "scenarios/documents/layout.h"
 
 namespace lockstep {
 namespace {
@@ -22,10 +23,22 @@ Tensor<T> first_rows(Tensor<T> x, std::int64_t rows) {
   return {x.data, rows, x.cols, x.pitch};
 }
 
+// For a planted fault: rows of the experts' buffer that follow the documents at hand when launches
+// are captured.
+std::int64_t rows_of_first_capture(const Scenario& scenario, const ExpertBuffer& buffer) {
+  if (buffer.padded || reads_bytes(scenario.data)) return buffer.rows;
+  std::int64_t tokens = 0;
+  for (const std::int64_t length :
+       microbatch_lengths(scenario, scenario.cuda_graph.warmup_steps, 0))
+    tokens += length;
+  return std::clamp<std::int64_t>(tokens * scenario.model.moe.top_k, 1, buffer.rows);
+}
+
 }  // namespace
 
 template <class T>
-MoeScratch<T>::MoeScratch(TensorPool& pool, const Scenario& scenario) : buffer(scenario) {
+MoeScratch<T>::MoeScratch(TensorPool& pool, const Scenario& scenario)
+    : buffer(scenario), captured_rows(rows_of_first_capture(scenario, buffer)) {
   const Scenario::Model& model = scenario.model;
   const Scenario::Model::Moe& m = model.moe;
   const std::int64_t tokens = scenario.data.pack_length;
@@ -260,8 +273,12 @@ void Moe<T>::apply_experts(const PassContext& pass, const State& saved) const {
   const Tensor<T> buffer = first_rows(saved.buffer, rows), fc1 = first_rows(saved.fc1, rows);
   const Tensor<T> act = first_rows(saved.act, rows), y = first_rows(saved.y, rows);
   pass.part("dispatch");
-  pass.stream.submit(
-      Dispatch<T>{.x = r.norm, .row_pair = row_pair, .buffer = buffer, .top_k = top_k_});
+  const std::int64_t baked = pass.stream.device().recording() < 0 ? rows : scratch_.captured_rows;
+  const std::int64_t dispatched = faulty("dispatch-of-the-captured-batchs-rows", rows, baked);
+  pass.stream.submit(Dispatch<T>{.x = r.norm,
+                                 .row_pair = row_pair.columns(0, dispatched),
+                                 .buffer = first_rows(buffer, dispatched),
+                                 .top_k = top_k_});
   pass.part("experts_fc1");
   pass.stream.submit(ExpertForward<T>{.x = buffer,
                                       .w = weight_of<T>(fc1_),

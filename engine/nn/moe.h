@@ -21,6 +21,7 @@ struct MoeScratch {
   // pair, but they must have a value.
   void initialize(const Stream& stream) const;
   ExpertBuffer buffer;
+  std::int64_t captured_rows;                     // For a planted fault.
   Tensor<T> dmixed, dnorm;                        // [T, d]
   Tensor<T> dy, dact, dfc1, dbuffer;              // [R, ..]
   Tensor<T> shared_dact, shared_dfc1, shared_dx;  // [T, ..]; absent without a shared expert.

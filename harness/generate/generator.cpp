@@ -20,27 +20,30 @@ bool recomputes(const Scenario& s, Recompute module) {
 }
 
 // The part of a layer of experts that is captured: L17 to L20.
-void draw_expert_modules(Choices& c, const Scenario::Model::Moe& m, bool padded,
+void draw_expert_modules(Choices& c, const Scenario::Model::Moe& m,
                          std::vector<GraphModule>& modules) {
-  if (padded && c.one_in(2)) {
+  if (!m.host_sync && c.one_in(2)) {
     modules.push_back(GraphModule::moe);
     return;
   }
   modules.push_back(GraphModule::moe_router);
-  const bool static_sizes = (padded || !m.capacity_factor) && !m.host_sync;
+  const bool static_sizes = (m.pad_to_capacity || !m.capacity_factor) && !m.host_sync;
   if (static_sizes && c.one_in(2)) modules.push_back(GraphModule::moe_preprocess);
 }
+
+// L19: sizes that the host reads lie in no graph.
+bool reads_sizes(const Scenario::Model& m) { return has_experts(m) && m.moe.host_sync; }
 
 std::vector<GraphModule> draw_modules(Choices& c, const Swarm& swarm,
                                       const Scenario::Model& model) {
   const std::string& pattern = model.pattern;
-  const bool dynamic = has_experts(model) && !drops_and_pads(model);
+  const bool dynamic = reads_sizes(model);
   std::vector<GraphModule> modules;
   if (!swarm.late_copies && c.one_in(2) && !dynamic) return modules;  // Whole layers.
   if (pattern.find('*') != std::string::npos && !c.one_in(2)) modules.push_back(GraphModule::attn);
   if (pattern.find('-') != std::string::npos && !c.one_in(2)) modules.push_back(GraphModule::mlp);
   if (has_experts(model) && !swarm.late_copies && !c.one_in(3))
-    draw_expert_modules(c, model.moe, drops_and_pads(model), modules);
+    draw_expert_modules(c, model.moe, modules);
   if (pattern.find('M') != std::string::npos && !c.one_in(2)) modules.push_back(GraphModule::mamba);
   if (modules.empty() && dynamic) modules.push_back(GraphModule::moe_router);
   return modules;
@@ -101,10 +104,8 @@ void draw_graphs(Choices& c, const Swarm& swarm, Scenario& s) {
   Scenario::CudaGraph& g = s.cuda_graph;
   g.impl = c.pick<GraphImpl>({GraphImpl::none, GraphImpl::partial, GraphImpl::partial,
                               GraphImpl::partial, GraphImpl::full_iteration});
-  // L19: shapes that follow the data lie in no graph of everything.
-  const bool dynamic = has_experts(s.model) && !drops_and_pads(s.model);
-  if (dynamic && g.impl == GraphImpl::full_iteration) g.impl = GraphImpl::partial;
-  // L37: nor do several ranks of one process.
+  if (reads_sizes(s.model) && g.impl == GraphImpl::full_iteration) g.impl = GraphImpl::partial;
+  // L37: several ranks of one process lie in no graph of everything.
   if (s.parallel.data > 1 && g.impl == GraphImpl::full_iteration) g.impl = GraphImpl::partial;
   g.warmup_steps = c.between(0, s.training.steps - 1);
   if (g.impl == GraphImpl::none) return;

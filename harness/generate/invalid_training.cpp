@@ -156,6 +156,7 @@ constexpr InvalidEdit kEdits[] = {
        add_experts(s);
        s.cuda_graph.modules.clear();
        s.model.moe.pad_to_capacity = false;
+       s.model.moe.host_sync = true;
        return graphs(s);
      }},
     {"L20",

@@ -68,13 +68,9 @@ Findings captured_experts_are_static(const Scenario& scenario) {
   const bool captured =
       with_whole_layers(scenario) || scenario.cuda_graph.impl == GraphImpl::full_iteration ||
       (with_partial_graphs(scenario) && holds(scenario.cuda_graph.modules, GraphModule::moe));
-  if (!has_layer(scenario, 'E') || !captured || drops_and_pads(scenario)) return {};
-  // L21.
-  const std::string padded = scenario.model.moe.host_sync ? "true, host_sync: false" : "true";
-  if (!scenario.model.moe.capacity_factor) {
-    return {{"model.moe.capacity_factor", "2, pad_to_capacity: " + padded, "none: dropless"}};
-  }
-  return {{"model.moe.pad_to_capacity", padded, ""}};
+  const bool is_static = drops_and_pads(scenario) || !scenario.model.moe.host_sync;
+  if (!has_layer(scenario, 'E') || !captured || is_static) return {};
+  return {{"model.moe.host_sync", "false", ""}};
 }
 
 Findings preprocess_stays_on_the_device(const Scenario& scenario) {
@@ -215,12 +211,13 @@ std::span<const Rule> graph_rules() {
       {"L18", "moe_preprocess needs moe_router", "its input would cross from eager into a graph",
        preprocess_needs_its_router, "cuda_graph.modules",
        "model: {pattern: \"*E\"}, cuda_graph: {modules: [moe_preprocess]}"},
-      {"L19", "moe, whole layers with `E`, and full_iteration with `E` need drop-and-pad",
-       "other dispatch has dynamic shapes", captured_experts_are_static,
+      {"L19",
+       "moe, whole layers with `E`, and full_iteration with `E` need drop-and-pad or no host_sync",
+       "sizes that the host reads are those of the captured batch", captured_experts_are_static,
        "cuda_graph.impl cuda_graph.modules model.pattern model.moe.capacity_factor "
        "model.moe.pad_to_capacity "
        "model.moe.host_sync",
-       "model: {pattern: \"*E\", moe: {pad_to_capacity: false}}"},
+       "model: {pattern: \"*E\", moe: {capacity_factor: none, host_sync: true}}"},
       {"L20", "moe_preprocess excludes a capacity_factor without padding, and host_sync",
        "sizes go to the host inside the graph", preprocess_stays_on_the_device,
        "cuda_graph.modules model.moe.capacity_factor model.moe.pad_to_capacity model.moe.host_sync",

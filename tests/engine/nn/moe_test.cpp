@@ -84,6 +84,13 @@ TEST(Moe, NothingDependsOnPadding) {
     b.model.moe.pad_to_capacity = false;
     b.model.moe.host_sync = true;
   });
+  for (const GraphImpl impl : {GraphImpl::partial, GraphImpl::full_iteration}) {
+    expect_invariant(s, [&](Scenario& b) {
+      b.model.moe.pad_to_capacity = false;
+      b.cuda_graph.impl = impl;
+      b.cuda_graph.modules.clear();
+    });
+  }
 }
 
 // A capacity of the whole pack drops nothing.
@@ -96,6 +103,12 @@ TEST(Moe, DroplessIsARoomyCapacity) {
     b.cuda_graph.modules = {};
   });
   expect_invariant(s, [](Scenario& b) { b.model.moe.host_sync = true; });
+  expect_invariant(s, [](Scenario& b) { b.cuda_graph.modules = {}; });
+  expect_invariant(s, [](Scenario& b) { b.cuda_graph.modules = {moe}; });
+  expect_invariant(s, [](Scenario& b) {
+    b.cuda_graph.modules = {};
+    b.cuda_graph.impl = GraphImpl::full_iteration;
+  });
   expect_invariant(s, [](Scenario& b) {
     b.cuda_graph.modules = {attn, moe_router, moe_preprocess};
   });

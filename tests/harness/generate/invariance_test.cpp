@@ -36,11 +36,9 @@ void take_another_capacity(Scenario& s, Choices& c) {
   s.cuda_graph.graph_memory_limit = c.pick<std::int64_t>({0, 1, 100'000});
 }
 
-// Experts whose shapes follow the data stay out of graphs; their router goes in.
+// Experts whose sizes the host reads stay out of graphs; their router goes in.
 bool has_dynamic_shapes(const Scenario& s) {
-  const Scenario::Model::Moe& moe = s.model.moe;
-  return s.model.pattern.find('E') != std::string::npos &&
-         !(moe.capacity_factor && moe.pad_to_capacity);
+  return s.model.pattern.find('E') != std::string::npos && s.model.moe.host_sync;
 }
 
 void take_other_graphs(Scenario& s, GraphImpl impl) {

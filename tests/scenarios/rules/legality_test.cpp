@@ -195,22 +195,25 @@ const std::vector<Example>& examples() {
        [](Scenario& s) {
          s.cuda_graph.modules = {moe_router, moe_preprocess};
        }},
-      {"L19", "model.moe.pad_to_capacity", "true",
+      {"L19", "model.moe.host_sync", "false",
        [](Scenario& s) {
-         s.model.pattern = "*E", s.cuda_graph.modules = {moe}, s.model.moe.pad_to_capacity = false;
+         s.model.pattern = "*E", s.cuda_graph.modules = {moe};
+         s.model.moe.pad_to_capacity = false, s.model.moe.host_sync = true;
        },
-       [](Scenario& s) { s.model.moe.pad_to_capacity = true; }},
-      {"L19", "model.moe.pad_to_capacity", "true",
-       [](Scenario& s) { s.model.pattern = "*E", s.model.moe.pad_to_capacity = false; },
-       [](Scenario& s) { s.model.moe.pad_to_capacity = true; }},
-      {"L19", "model.moe.capacity_factor", "2, pad_to_capacity: true",
+       [](Scenario& s) { s.model.moe.host_sync = false; }},
+      {"L19", "model.moe.host_sync", "false",
+       [](Scenario& s) {
+         s.model.pattern = "*E", s.model.moe.pad_to_capacity = false;
+         s.model.moe.host_sync = true;
+       },
+       [](Scenario& s) { s.model.moe.host_sync = false; }},
+      {"L19", "model.moe.host_sync", "false",
        [](Scenario& s) {
          s.model.pattern = "*E", s.cuda_graph.impl = GraphImpl::full_iteration;
          s.model.moe.pad_to_capacity = false, s.model.moe.capacity_factor.reset();
+         s.model.moe.host_sync = true;
        },
-       [](Scenario& s) {
-         s.model.moe.capacity_factor = Ratio{2'000'000}, s.model.moe.pad_to_capacity = true;
-       }},
+       [](Scenario& s) { s.model.moe.host_sync = false; }},
       {"L20", "model.moe.host_sync", "false",
        [](Scenario& s) {
          s.model.pattern = "*E", s.cuda_graph.modules = {moe_router, moe_preprocess};
@@ -460,7 +463,7 @@ TEST(Legality, AllAdviceTogetherIsLegal) {
          s.model.pattern = "*E";
          s.model.moe.pad_to_capacity = false, s.model.moe.host_sync = true;
        },
-       {{"model.moe.pad_to_capacity", "true, host_sync: false"}}},
+       {{"model.moe.host_sync", "false"}}},
       {[](Scenario& s) {
          s.expect.verdict = ExpectedVerdict::refused, s.expect.error = "L17",
          s.expect.judge = "hazard";
@@ -528,6 +531,30 @@ TEST(Legality, WidthsOfAbsentLayersAndMachinerySwitchedOffAreNoRequests) {
               s.fsdp.unit_is_list = true;
             })),
             "none");
+}
+
+// Without host_sync the buffers of the experts are as large in each batch, dropped pairs or none.
+TEST(Legality, ExpertsWhoseSizesStayOnTheDeviceLieInAnyGraph) {
+  using enum GraphModule;
+  for (const bool dropless : {false, true}) {
+    for (const GraphImpl impl : {GraphImpl::partial, GraphImpl::full_iteration}) {
+      Scenario s = edited([](Scenario& one) { one.model.pattern = "*E"; });
+      s.cuda_graph.impl = impl;
+      s.model.moe.pad_to_capacity = false;
+      if (dropless) s.model.moe.capacity_factor.reset();
+      EXPECT_EQ(lowest_rule(s), "none");
+      if (impl == GraphImpl::full_iteration) continue;
+      s.cuda_graph.modules = {attn, moe};
+      EXPECT_EQ(lowest_rule(s), "none");
+      // The norm's input lies inside of the region, and the experts are no reason to wait (L30).
+      s.offload.modules = {OffloadModule::mlp_norm, OffloadModule::expert_fc1};
+      EXPECT_EQ(lowest_rule(s), "none");
+      s.offload.delay_until_cuda_graph = true;
+      EXPECT_EQ(lowest_rule(s), "L30");
+      s.offload.delay_until_cuda_graph = false, s.cuda_graph.modules = {moe};
+      EXPECT_EQ(lowest_rule(s), "L26");
+    }
+  }
 }
 
 // L26, per tensor and region: which residual streams lie inside of one graph.

@@ -443,6 +443,10 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
        [](auto& s) { return s.offload.captured && s.offload.delay_until_cuda_graph; }},
       {"experts in whole layers",
        [](auto& s) { return has_layer(s, 'E') && with_whole_layers(s); }},
+      {"experts in graphs without padding",
+       [](auto& s) {
+         return has_layer(s, 'E') && with_whole_layers(s) && !s.model.moe.pad_to_capacity;
+       }},
       {"experts in a full iteration",
        [](auto& s) { return has_layer(s, 'E') && s.cuda_graph.impl == GraphImpl::full_iteration; }},
       {"widths that are no multiples",
