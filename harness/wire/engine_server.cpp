@@ -1,12 +1,13 @@
 #include "harness/wire/engine_server.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
 #include "engine/device/violation.h"
 #include "harness/base/version.h"
+#include "harness/wire/honoured_keys.h"
 #include "harness/wire/observed_run.h"
+#include "harness/wire/scenario_json.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/schema/schema.h"
 
@@ -17,33 +18,6 @@ constexpr std::int64_t kProtocol = 1;
 constexpr std::size_t kMostOfALine = 512 << 10;  // Half of what a line may have.
 
 // ---- Scenarios ----------------------------------------------------------------------------------
-
-// JSON as a scenario file: decimals without exponents.
-void append_text(std::string& out, const boost::json::value& value) {
-  if (const auto* object = value.if_object()) {
-    out += '{';
-    for (const boost::json::key_value_pair& item : *object) {
-      if (out.back() != '{') out += ", ";
-      out += boost::json::serialize(boost::json::string(item.key())) + ": ";
-      append_text(out, item.value());
-    }
-    out += '}';
-  } else if (const auto* array = value.if_array()) {
-    out += '[';
-    for (const boost::json::value& item : *array) {
-      if (out.back() != '[') out += ", ";
-      append_text(out, item);
-    }
-    out += ']';
-  } else if (const auto* number = value.if_double()) {
-    char digits[512];
-    const auto end =
-        std::to_chars(digits, digits + sizeof digits, *number, std::chars_format::fixed);
-    out.append(digits, end.ptr);
-  } else {
-    out += boost::json::serialize(value);
-  }
-}
 
 // The documents come with the feed, so the scenario's own are one that is always legal, and no rule
 // about what fits a graph has anything to look at.
@@ -58,28 +32,7 @@ ReadResult read_scenario(boost::json::object scenario) {
   scenario["data"] = data;
   scenario["expect"] = {{"counters", {{"graph_replays", 0}}}};
   scenario.erase("checker");
-  std::string text;
-  append_text(text, scenario);
-  return read_scenario_text(text, "request");
-}
-
-bool is_looked_at(const std::string& key) {
-  static const std::set<std::string> never{"schema",
-                                           "name",
-                                           "description",
-                                           "training.steps",
-                                           "training.seed",
-                                           "parallel.transport",
-                                           "training.optimizer.lr",
-                                           "training.optimizer.min_lr",
-                                           "training.optimizer.schedule",
-                                           "training.optimizer.lr_warmup",
-                                           "training.optimizer.decay_steps"};
-  static const std::set<std::string> data{"data.pack_length", "data.tail", "data.align",
-                                          "data.gaps"};
-  if (never.contains(key) || key.starts_with("checker.") || key.starts_with("expect."))
-    return false;
-  return !key.starts_with("data.") || data.contains(key);
+  return read_scenario_text(scenario_text(scenario), "request");
 }
 
 // One process is one rank, so a run has one. A graph of a whole step shows no tensor of a
@@ -101,7 +54,7 @@ boost::json::object honours() {
   };
   boost::json::object honoured;
   for (const Key& key : schema()) {
-    if (!is_looked_at(key.path)) continue;
+    if (!is_for_engines(key.path)) continue;
     const auto part = parts.find(key.path);
     honoured[key.path] = part == parts.end() ? boost::json::value(true) : part->second;
   }
