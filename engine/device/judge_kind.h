@@ -41,6 +41,14 @@ enum class JudgeKind : std::uint8_t {
   exception,
   state,  // A campaign's folder does not fit the campaign.
   disk,
+  // Of another engine, which is compared with itself (docs/engine-protocol.md).
+  relation,  // Two of its runs differ that must be equal.
+  rows,      // The rows that it says are not its documents'.
+  ranks,     // Its ranks tell one tensor with different bits.
+  nan,       // A run that nothing is done to holds a NaN.
+  failed,    // It gave up a run that it had agreed to.
+  protocol,  // It does not keep to the protocol.
+  unstable,  // Runs differed once and then no more.
   // The command ended with this exit status before it could judge.
   status_1,
   status_2,

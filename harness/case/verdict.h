@@ -39,6 +39,8 @@ struct FirstDifference {
   bool bf16 = false;      // Both are stored as bf16, and `got` and `want` are widened.
   std::optional<std::int64_t> ulp;              // In fp32. Absent where one side is no number.
   std::optional<std::int64_t> stored_ulp = {};  // In the stored type.
+  // Which runs `got` and `want` are of, where they are not the engine's and the oracle's.
+  std::string got_from = {}, want_from = {};
   friend bool operator==(const FirstDifference&, const FirstDifference&) = default;
 };
 

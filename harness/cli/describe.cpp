@@ -10,6 +10,7 @@
 #include "harness/base/write_file.h"
 #include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
+#include "harness/cli/engine_commands.h"
 #include "harness/expect/blind_spots.h"
 #include "harness/expect/expectations.h"
 #include "harness/expect/parameter_table.h"
@@ -19,6 +20,7 @@
 #include "harness/report/offload_table.h"
 #include "harness/report/sharding_table.h"
 #include "harness/run/refusal.h"
+#include "harness/run/suite.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/reference/reference.h"
@@ -221,9 +223,15 @@ ExitStatus describe_command(const Words& words) {
                "what may be offloaded under which graphs, or the rule against it");
   options.text("json", "write what it means, or the errors, to this file");
   options.text("offload-json", "write the offload plan to this file");
+  options.text("engine",
+               "what the engine that this command starts honours, and what is left of FILE on it");
   options.device();  // Every command takes it; none is opened here.
   if (!options.parse(words)) return ExitStatus::held;
   const CommandFiles files(options, {"offload-json"});
+  if (asks_for_engine(options)) {
+    return describe_engine(
+        options, options.words().empty() ? std::vector<Scenario>() : cases_of(options.word(), ""));
+  }
   const Form form = options.has("markdown") ? Form::markdown : Form::text;
   if (options.has("schema")) return describe_schema(options, form);
   if (options.has("rules")) return describe_rules(options, form);

@@ -7,6 +7,7 @@
 #include "harness/base/write_file.h"
 #include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
+#include "harness/cli/engine_commands.h"
 #include "harness/cli/trace_run.h"
 #include "harness/cli/write_reports.h"
 #include "harness/report/report.h"
@@ -71,6 +72,7 @@ ExitStatus replay_command(const Words& words) {
                "folder that a token's data.path is relative to; this one if not given");
   options.text("trace", "write what the simulator ran to this file, for ui.perfetto.dev")
       .flag("schedule", "print the order in which the simulator ran it");
+  add_engine_options(options);
   if (!options.parse(words)) return ExitStatus::held;
   InterruptGuard guard;
   const InterruptGuard::AtEnd at_end(guard, without_results(words));
@@ -79,6 +81,7 @@ ExitStatus replay_command(const Words& words) {
   take_planted(options, run);
   const std::vector<Scenario> scenarios = cases_of(options.word(), options.text("data-from"));
   for (const Scenario& one : scenarios) files.reads_data_of(one);
+  if (asks_for_engine(options)) return replay_on_engine(options, scenarios, guard);
   run.device = choose_device(options.text("device"));
   if (wants_order(options)) require_one_simulated_run(scenarios, run.device);
   if (!options.has("any-size")) {

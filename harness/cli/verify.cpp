@@ -13,6 +13,7 @@
 #include "harness/base/write_file.h"
 #include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
+#include "harness/cli/engine_commands.h"
 #include "harness/cli/write_reports.h"
 #include "harness/costs/costs.h"
 #include "harness/report/report.h"
@@ -48,6 +49,7 @@ Options verify_options() {
   options.flag("update-costs",
                "write what each scenario asks of the simulated device to costs.txt in its folder, "
                "instead of comparing with it");
+  add_engine_options(options);
   return options;
 }
 
@@ -224,6 +226,7 @@ ExitStatus verify_command(const Words& words) {
     files.reads("the command", one.file);
     files.reads_data_of(one.scenario);
   }
+  if (asks_for_engine(options)) return verify_on_engine(options, cases, guard);
   for (PlannedCase& one : cases) ask_for_schedules(one.scenario, options.number("schedules"));
   try {
     run.device = choose_device(options.text("device"));

@@ -141,8 +141,14 @@ std::vector<std::pair<std::string, std::string>> difference_rows(const FirstDiff
                        where_part("position", where.position));
   }
   const bool bf16 = where.bf16 && where.stored_ulp;
-  rows.emplace_back("engine", bf16 ? as_bf16(where.got) : where.got);
-  rows.emplace_back("oracle", bf16 ? as_bf16(where.want) : where.want);
+  const auto value = [&](const std::string& text) { return bf16 ? as_bf16(text) : text; };
+  if (where.got_from.empty()) {
+    rows.emplace_back("engine", value(where.got));
+    rows.emplace_back("oracle", value(where.want));
+  } else {
+    rows.emplace_back("one", value(where.got) + "  (" + where.got_from + ")");
+    rows.emplace_back("other", value(where.want) + "  (" + where.want_from + ")");
+  }
   if (bf16) {
     rows.emplace_back("distance", std::to_string(*where.stored_ulp) + " ulp of bf16");
   } else if (where.ulp) {

@@ -65,6 +65,8 @@ FirstDifference difference_from_json(const json::object& object) {
   where.bf16 = object.contains("stored") && text_of(object, "stored") == "bf16";
   if (const json::value* stored = object.if_contains("stored_ulp"); stored && !stored->is_null())
     where.stored_ulp = stored->to_number<std::int64_t>();
+  if (object.contains("got_from")) where.got_from = text_of(object, "got_from");
+  if (object.contains("want_from")) where.want_from = text_of(object, "want_from");
   return where;
 }
 
@@ -85,22 +87,26 @@ json::object to_json(const DeviceInfo& device) {
 }
 
 json::object to_json(const FirstDifference& where) {
-  return {{"step", number_or_null(where.step)},
-          {"rank", number_or_null(where.rank)},
-          {"microbatch", number_or_null(where.microbatch)},
-          {"layer", number_or_null(where.layer)},
-          {"op", where.op},
-          {"tensor", where.tensor},
-          {"index", number_or_null(where.index)},
-          {"row", number_or_null(where.row)},
-          {"column", number_or_null(where.column)},
-          {"document", number_or_null(where.document)},
-          {"position", number_or_null(where.position)},
-          {"got", where.got},
-          {"want", where.want},
-          {"ulp", where.ulp ? json::value(*where.ulp) : json::value(nullptr)},
-          {"stored", where.bf16 ? "bf16" : "fp32"},
-          {"stored_ulp", where.stored_ulp ? json::value(*where.stored_ulp) : json::value(nullptr)}};
+  json::object object{
+      {"step", number_or_null(where.step)},
+      {"rank", number_or_null(where.rank)},
+      {"microbatch", number_or_null(where.microbatch)},
+      {"layer", number_or_null(where.layer)},
+      {"op", where.op},
+      {"tensor", where.tensor},
+      {"index", number_or_null(where.index)},
+      {"row", number_or_null(where.row)},
+      {"column", number_or_null(where.column)},
+      {"document", number_or_null(where.document)},
+      {"position", number_or_null(where.position)},
+      {"got", where.got},
+      {"want", where.want},
+      {"ulp", where.ulp ? json::value(*where.ulp) : json::value(nullptr)},
+      {"stored", where.bf16 ? "bf16" : "fp32"},
+      {"stored_ulp", where.stored_ulp ? json::value(*where.stored_ulp) : json::value(nullptr)}};
+  if (!where.got_from.empty()) object["got_from"] = where.got_from;
+  if (!where.want_from.empty()) object["want_from"] = where.want_from;
+  return object;
 }
 
 json::object to_json(const CaseResult& result) {

@@ -1,0 +1,39 @@
+// Which of the features that an engine announces were met by the scenarios of a command, alone and
+// in pairs (docs/engine-protocol.md, section 12).
+#pragma once
+
+#include <boost/json.hpp>
+#include <string>
+#include <vector>
+
+#include "scenarios/scenario.h"
+
+namespace lockstep::foreign {
+
+class Coverage {
+ public:
+  explicit Coverage(const boost::json::object& honours);
+  // A scenario as projected, that was judged.
+  void add(const Scenario& scenario);
+
+  std::string text() const;
+  boost::json::object to_json() const;
+
+ private:
+  // A value of a key beside the neutral one; no value: any other.
+  struct Feature {
+    std::string key, name;
+    boost::json::value value = {};
+  };
+  void add_feature(const std::string& key, const boost::json::value& value);
+  bool has(const Feature& feature, const Scenario& scenario) const;
+  std::int64_t count(std::size_t a, std::size_t b) const {
+    return counts_[a * features_.size() + b];
+  }
+
+  std::vector<Feature> features_;
+  std::vector<std::int64_t> counts_;  // By two features; of one alone on the diagonal.
+  std::int64_t cases_ = 0;
+};
+
+}  // namespace lockstep::foreign

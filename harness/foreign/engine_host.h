@@ -1,0 +1,57 @@
+// Judges scenarios on one engine: its processes live for many cases, and are replaced where they
+// fail (docs/engine-protocol.md, sections 1, 5, 10 and 11).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "harness/foreign/engine_failure.h"
+#include "harness/foreign/engine_result.h"
+#include "harness/foreign/engine_world.h"
+#include "harness/foreign/relation.h"
+
+namespace lockstep::foreign {
+
+struct HostOptions {
+  std::string command;                        // What --engine gave.
+  double deadline_s = 60;                     // For one run.
+  std::vector<AskedRelation> relations = {};  // None: all.
+};
+
+class EngineHost {
+ public:
+  explicit EngineHost(HostOptions options) : options_(std::move(options)) {}
+
+  // Starts the engine with one rank, if none runs. WorldError, RequestError, EngineFailure as
+  // EngineWorld.
+  const Hello& hello();
+  // Judges what the engine honours of one precision of a scenario. WorldError where there is no
+  // engine to be had any more, Interrupted.
+  EngineResult judge(const Scenario& scenario);
+  // For each relation whether it applies to a projected scenario, as a sentence: nothing is run.
+  std::vector<std::string> why_not(const Scenario& scenario);
+  // From here on only these; none: all.
+  void ask_for(std::vector<AskedRelation> relations) { options_.relations = std::move(relations); }
+  // Says bye.
+  void close();
+  const std::string& command() const { return options_.command; }
+
+ private:
+  class Case;
+  EngineWorld& world(int ranks);
+  // After a case: the engine forgets it, or is ended. A failure to do so is the case's, unless that
+  // has one.
+  void clear(EngineResult& result);
+  void end_world();
+  void note_exit_between_requests(const EngineFailure& failure);
+
+  HostOptions options_;
+  Hello hello_;
+  bool has_hello_ = false;
+  std::unique_ptr<EngineWorld> world_;
+  std::int64_t cases_ = 0;
+  int exits_in_a_row_ = 0;
+};
+
+}  // namespace lockstep::foreign

@@ -1,0 +1,229 @@
+#include "harness/foreign/projection.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "harness/wire/honoured_keys.h"
+#include "harness/wire/scenario_json.h"
+#include "scenarios/rules/check.h"
+#include "scenarios/schema/schema.h"
+#include "scenarios/syntax/node.h"
+
+namespace lockstep::foreign {
+namespace {
+
+namespace json = boost::json;
+
+constexpr int kMostRepairs = 20;
+
+json::value value_of(const Key& key, const Scenario& scenario) {
+  return json::parse(key.write(scenario, Style::json));
+}
+
+// False where the text is no value of the key.
+bool set_text(Scenario& scenario, const Key& key, const std::string& text) {
+  Faults faults("projection");
+  const std::optional<Node> node = parse_document(text, faults);
+  if (!node || !faults.empty()) return false;
+  key.read(Item{*node, key.path, faults}, scenario);
+  return faults.empty();
+}
+
+// ---- Whether a value is honoured, and the nearest that is ---------------------------------------
+
+bool is_number(const json::value& value) { return value.is_int64() || value.is_double(); }
+double number_of(const json::value& value) { return value.to_number<double>(); }
+
+// A number within `{"min", "max", "multiple_of"}`; at equal distance the lower.
+json::value nearest_number(const json::value& value, const json::object& range) {
+  double number = number_of(value);
+  const double low = range.contains("min") ? number_of(range.at("min")) : -HUGE_VAL;
+  const double high = range.contains("max") ? number_of(range.at("max")) : HUGE_VAL;
+  number = std::clamp(number, low, std::max(low, high));
+  if (range.contains("multiple_of")) {
+    const double step = std::max(number_of(range.at("multiple_of")), 1.0);
+    number = std::ceil(number / step - 0.5) * step;
+    if (number < low) number += step;
+    if (number > high) number -= step;
+  }
+  if (number == number_of(value)) return value;
+  if (value.is_int64()) return static_cast<std::int64_t>(number);
+  return number;
+}
+
+json::value nearest_pattern(const std::string& pattern, const json::object& form) {
+  const std::string symbols(form.at("symbols").as_string());
+  std::string kept;
+  for (const char symbol : pattern) {
+    if (symbols.find(symbol) != std::string::npos) kept += symbol;
+  }
+  if (kept.empty()) kept = symbols.substr(0, 1);
+  if (form.contains("max")) {
+    const auto most = static_cast<std::int64_t>(number_of(form.at("max")));
+    kept = kept.substr(0, std::max<std::int64_t>(most, 1));
+  }
+  return json::string(kept);
+}
+
+json::value nearest_in_range(const json::value& value, const json::object& range) {
+  if (is_number(value)) return nearest_number(value, range);
+  if (!value.is_array())
+    return value;  // A word, such as `unlimited`: only a list can leave it out.
+  const auto items =
+      static_cast<std::int64_t>(range.contains("items") ? number_of(range.at("items")) : 1);
+  json::array kept;
+  for (const json::value& item : value.as_array()) {
+    json::value near = nearest_number(item, range);
+    if (std::find(kept.begin(), kept.end(), near) == kept.end()) kept.push_back(std::move(near));
+  }
+  if (std::ssize(kept) > items) kept.resize(items);
+  return kept;
+}
+
+json::value nearest_in_list(const json::value& value, const json::array& list,
+                            const json::value& otherwise) {
+  const auto has = [&](const json::value& one) {
+    return std::find(list.begin(), list.end(), one) != list.end();
+  };
+  if (value.is_array()) {
+    json::array kept;
+    for (const json::value& item : value.as_array()) {
+      if (has(item)) kept.push_back(item);
+    }
+    return kept;
+  }
+  if (has(value)) return value;
+  const bool numbers =
+      is_number(value) && !list.empty() &&
+      std::all_of(list.begin(), list.end(), [](const auto& v) { return is_number(v); });
+  if (numbers) {
+    return *std::min_element(list.begin(), list.end(), [&](const auto& a, const auto& b) {
+      const double x = std::abs(number_of(a) - number_of(value));
+      const double y = std::abs(number_of(b) - number_of(value));
+      return x < y || (x == y && number_of(a) < number_of(b));
+    });
+  }
+  if (has(otherwise) || list.empty()) return otherwise;
+  return list.front();
+}
+
+json::value nearest_honoured(const Key& key, const json::value& value,
+                             const json::object& honours) {
+  const json::value otherwise = value_of(key, neutral_scenario());
+  const json::value* const form = honours.if_contains(key.path);
+  if (form == nullptr) return otherwise;
+  if (form->is_bool()) return form->as_bool() ? value : otherwise;
+  if (form->is_array()) return nearest_in_list(value, form->as_array(), otherwise);
+  if (!form->is_object()) return otherwise;
+  const json::object& object = form->as_object();
+  if (object.contains("symbols") && value.is_string())
+    return nearest_pattern(std::string(value.as_string()), object);
+  return nearest_in_range(value, object);
+}
+
+// ---- The scenario -------------------------------------------------------------------------------
+
+class Projector {
+ public:
+  Projector(const Scenario& scenario, const json::object& honours)
+      : scenario_(scenario), honours_(honours) {
+    for (const Key& key : schema()) {
+      if (key.counts(scenario_)) before_[key.path] = key.write(scenario_, Style::yaml);
+    }
+    scenario_.checker = {};
+    scenario_.expect = {};
+  }
+
+  Projection run() {
+    remove_empty_documents();
+    project_all();
+    for (int i = 0; i < kMostRepairs; ++i) {
+      std::vector<ScenarioError> errors = check_legality(scenario_);
+      if (errors.empty()) errors = check_built(scenario_);
+      if (errors.empty()) return result();
+      if (!repair(errors.front())) return refused(errors.front());
+      project_all();
+    }
+    return {.scenario = {}, .changes = {}, .why_not = "cannot be projected in 20 repairs"};
+  }
+
+ private:
+  bool has_word(const char* word) const {
+    const json::value* const value = honours_.if_contains(word);
+    return value != nullptr && value->is_bool() && value->as_bool();
+  }
+
+  void remove_empty_documents() {
+    if (!has_word("feed.empty_documents")) {
+      scenario_.data.distribution.empty = {};
+      for (StepLengths& step : scenario_.data.documents) {
+        for (MicrobatchLengths& pack : step) std::erase(pack, 0);
+      }
+    }
+    if (has_word("feed.empty_packs")) return;
+    for (StepLengths& step : scenario_.data.documents) {
+      for (MicrobatchLengths& pack : step) {
+        const bool empty = std::all_of(pack.begin(), pack.end(), [](auto n) { return n == 0; });
+        if (empty) pack.push_back(1);
+      }
+    }
+  }
+
+  void project_all() {
+    for (const Key& key : schema()) {
+      if (!key.counts(scenario_) || !wire::is_for_engines(key.path)) continue;
+      const json::value value = value_of(key, scenario_);
+      const json::value near = nearest_honoured(key, value, honours_);
+      if (near != value) set_text(scenario_, key, wire::scenario_text(near));
+    }
+  }
+
+  // The nearest legal value that the rule itself names.
+  bool repair(const ScenarioError& error) {
+    const Key* const key = find_key(error.key.substr(0, error.key.find('[')));
+    if (key == nullptr || error.nearest.empty() || error.key.find('[') != std::string::npos)
+      return false;
+    return set_text(scenario_, *key, error.nearest);
+  }
+
+  Projection result() const {
+    Projection projection{.scenario = scenario_, .changes = {}, .why_not = ""};
+    for (const Key& key : schema()) {
+      if (key.path.starts_with("checker.") || key.path.starts_with("expect.")) continue;
+      const auto from = before_.find(key.path);
+      if (from == before_.end() || !key.counts(scenario_)) continue;
+      const std::string to = key.write(scenario_, Style::yaml);
+      if (to != from->second) projection.changes.push_back({key.path, from->second, to});
+    }
+    return projection;
+  }
+
+  static Projection refused(const ScenarioError& error) {
+    return {.scenario = {}, .changes = {}, .why_not = "cannot be projected: " + error.text()};
+  }
+
+  Scenario scenario_;
+  const json::object& honours_;
+  std::map<std::string, std::string> before_;
+};
+
+}  // namespace
+
+const Scenario& neutral_scenario() {
+  static const Scenario scenario = [] {
+    Scenario one;
+    one.cuda_graph.impl = GraphImpl::none;
+    one.training.in_flight = 1;
+    one.training.optimizer.clip = 0;
+    return one;
+  }();
+  return scenario;
+}
+
+Projection project(const Scenario& scenario, const json::object& honours) {
+  return Projector(scenario, honours).run();
+}
+
+}  // namespace lockstep::foreign

@@ -1,0 +1,42 @@
+// What the relations share, and the judges of the table in relations.cpp.
+#pragma once
+
+#include <string>
+
+#include "harness/foreign/engine_case.h"
+
+namespace lockstep::foreign {
+
+using Applies = std::string(const EngineCase&);
+using Judge = void(EngineCase&, const Choices&);
+
+inline constexpr const char* kNoGradient = "every gradient is zero";
+
+[[noreturn]] void throw_vacuous(const std::string& reason, const std::string& choices = "");
+// A request with another scenario, which the rules of scenarios must let pass; else NotApplicable.
+RunRequest variant(const EngineCase& one, const std::function<void(Scenario&)>& change,
+                   const std::string& what);
+// Steps before graphs are captured; 0 without graphs.
+std::int64_t warm_up(const Scenario& scenario);
+// Microbatches of training after warm-up that graphs can replay, and those that they cannot: steps
+// where a graph holds a whole one.
+struct GraphFit {
+  std::int64_t replayed = 0, too_large = 0;
+};
+GraphFit graph_fit(const Scenario& scenario, const EngineFeed& feed);
+// "", or why documents of this case are not independent of each other.
+std::string why_documents_mix(const EngineCase& one);
+std::string why_no_two_halves(const EngineCase& one);
+
+// Runs `other` and demands that it equals the base, in these kinds (all, if there are none).
+// Returns the run.
+EngineRun expect_base(EngineCase& one, const RunRequest& other, const std::string& choices = "",
+                      const std::set<std::string>& kinds = {}, bool padding_too = true);
+
+Applies always, has_graphs, offloads, recomputes, is_sharded, is_sharded_on_few_ranks,
+    has_neighbours, has_padding, is_row_invariant, has_two_layouts, has_two_microbatches, is_scaled,
+    has_interludes, has_amplifiers, has_counters;
+Judge repeat, graphs, offload, recompute, sharding, sharding_all, neighbours, one_voice_document,
+    padding, place, a_b_a, one_voice_microbatch, scale, interludes, amplified, counters;
+
+}  // namespace lockstep::foreign

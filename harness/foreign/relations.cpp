@@ -1,0 +1,116 @@
+// The table of relations, and what they share.
+#include <algorithm>
+
+#include "harness/base/errors.h"
+#include "harness/foreign/engine_failure.h"
+#include "harness/foreign/relation.h"
+#include "harness/foreign/relation_parts.h"
+#include "kernels/core/at.h"
+#include "scenarios/documents/layout.h"
+#include "scenarios/rules/check.h"
+#include "scenarios/syntax/nearest.h"
+
+namespace lockstep::foreign {
+
+const std::vector<Relation>& relations() {
+  static const std::vector<Relation> table{
+      {"R1", "repeat", "equal runs, also in fresh processes and less observed: everything",
+       "exact where the engine claims to be deterministic", always, repeat},
+      {"R2", "graphs", "with graphs and without: everything", "exact", has_graphs, graphs},
+      {"R3", "offload", "with offloading and without: everything", "exact", offloads, offload},
+      {"R4", "recompute", "with recomputation and without: all but what is not saved",
+       "announced: claims.recompute_exact", recomputes, recompute},
+      {"R5", "sharding", "sharded and not, one rank with targets at a time: everything",
+       "exact: all but one rank's terms are zero", is_sharded, sharding},
+      {"R5b", "sharding-all", "sharded and not, all ranks with targets: everything",
+       "exact for two terms: a + b = b + a", is_sharded_on_few_ranks, sharding_all},
+      {"R6", "neighbours", "other tokens in a document's neighbours: its losses and activations",
+       "exact where documents do not share experts", has_neighbours, neighbours},
+      {"R7", "one-voice-document",
+       "one half of the documents with targets, other tokens in the rest: gradients and losses",
+       "exact: the rest's terms are zero", has_neighbours, one_voice_document},
+      {"R8", "padding", "another padding token, and a larger capacity: rows of documents", "exact",
+       has_padding, padding},
+      {"R9", "place", "documents in reverse order: each one's losses and activations",
+       "announced: claims.row_invariant", is_row_invariant, place},
+      {"R10", "a-b-a", "a step, after another step with other documents: gradients and losses",
+       "exact while weights stand still", has_two_layouts, a_b_a},
+      {"R11", "one-voice-microbatch",
+       "one microbatch with targets, in another place or beside other tokens: gradients",
+       "exact: the other microbatches' terms are zero", has_two_microbatches, one_voice_microbatch},
+      {"R12", "scale", "the loss scale doubled: gradients doubled, losses as they were",
+       "exact: a factor of two rounds nothing", is_scaled, scale},
+      {"R13", "interludes", "with evaluations, a recapture, a resume, and without: training",
+       "exact", has_interludes, interludes},
+      {"R14", "amplified", "memory poisoned, and each stream held back: everything", "exact",
+       has_amplifiers, amplified},
+      {"R15", "counters", "what the engine counts: what the request asked for", "exact",
+       has_counters, counters},
+  };
+  return table;
+}
+
+AskedRelation asked_relation(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  const std::string name = text.substr(0, colon);
+  std::vector<std::string> names;
+  for (const Relation& one : relations()) {
+    if (name == one.id || name == one.name)
+      return {&one, colon == std::string::npos ? Choices() : Choices(text.substr(colon + 1))};
+    names.insert(names.end(), {one.id, one.name});
+  }
+  throw RequestError("--relation: there is no relation " + name + nearest_hint(name, names));
+}
+
+void throw_vacuous(const std::string& reason, const std::string& choices) {
+  throw Violated{.judge = JudgeKind::vacuous, .reason = reason, .choices = choices};
+}
+
+RunRequest variant(const EngineCase& one, const std::function<void(Scenario&)>& change,
+                   const std::string& what) {
+  RunRequest request = one.asked_with(change, what);
+  const std::vector<ScenarioError> errors = check_legality(request.scenario);
+  if (!errors.empty()) throw NotApplicable(what + " is not legal: " + errors.front().what);
+  return request;
+}
+
+std::int64_t warm_up(const Scenario& scenario) {
+  return scenario.cuda_graph.impl == GraphImpl::none ? 0 : scenario.cuda_graph.warmup_steps;
+}
+
+GraphFit graph_fit(const Scenario& scenario, const EngineFeed& feed) {
+  GraphFit fit;
+  if (scenario.cuda_graph.impl == GraphImpl::none) return fit;
+  const bool whole_steps = scenario.cuda_graph.impl == GraphImpl::full_iteration;
+  for (std::int64_t step = warm_up(scenario); step < feed.steps; ++step) {
+    GraphNeed of_step;
+    for (const Microbatch& one : feed.training(step)) {
+      const GraphNeed need = need_of(scenario.data, lengths_of(one));
+      of_step = larger(of_step, need);
+      if (!whole_steps) ++(unfit(scenario, need) == Unfit::no ? fit.replayed : fit.too_large);
+    }
+    if (whole_steps) ++(unfit(scenario, of_step) == Unfit::no ? fit.replayed : fit.too_large);
+  }
+  return fit;
+}
+
+std::string why_documents_mix(const EngineCase& one) {
+  // Capacity, buffers and balance losses of experts see all rows of a pack.
+  const bool experts = one.scenario().model.pattern.find('E') != std::string::npos;
+  return experts ? "experts see the rows of all documents" : "";
+}
+
+std::string why_no_two_halves(const EngineCase& one) {
+  return has_two_halves(one.feed()) ? "" : "no pack has two documents with tokens";
+}
+
+EngineRun expect_base(EngineCase& one, const RunRequest& other, const std::string& choices,
+                      const std::set<std::string>& kinds, bool padding_too) {
+  const EngineRun& base = one.base();
+  EngineRun run = one.run(other);
+  one.expect_equal({.a = one.asked(), .b = other, .choices = choices, .padding_too = padding_too},
+                   base, run, EngineCase::pairs_of(base, run, kinds));
+  return run;
+}
+
+}  // namespace lockstep::foreign

@@ -1,0 +1,127 @@
+// R15: what the engine counts must be what the request asked for.
+#include <algorithm>
+
+#include "harness/expect/expectations.h"
+#include "harness/foreign/engine_failure.h"
+#include "harness/foreign/relation_parts.h"
+#include "kernels/core/at.h"
+#include "scenarios/documents/layout.h"
+#include "scenarios/schema/words.h"
+
+namespace lockstep::foreign {
+namespace {
+
+// The least and the most that a counter may be, over all ranks together.
+struct Bounds {
+  std::int64_t least = 0, most = 0;
+  JudgeKind too_few = JudgeKind::counters;
+};
+using Rules = std::map<std::string, Bounds>;
+
+constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
+
+Bounds exactly(std::int64_t value) { return {value, value}; }
+Bounds at_least(std::int64_t value) { return {value, kAny, JudgeKind::vacuous}; }
+
+// What the feed holds.
+void add_feed(Rules& rules, const EngineFeed& feed, std::int64_t ranks) {
+  std::int64_t microbatches = 0, tokens = 0, targets = 0, evaluations = 0;
+  for (const auto& [place, packs] : feed.packs) {
+    evaluations += place.evaluation ? ranks : 0;
+    for (std::int64_t g = 0; g < std::ssize(packs) && !place.evaluation; ++g) {
+      ++microbatches;
+      for (const Document& document : at(packs, g).documents) {
+        tokens += std::ssize(document.tokens);
+        targets += std::count_if(document.targets.begin(), document.targets.end(),
+                                 [](std::int32_t target) { return target >= 0; });
+      }
+    }
+  }
+  rules["microbatches"] = exactly(microbatches);
+  rules["tokens"] = exactly(tokens);
+  rules["targets"] = exactly(targets);
+  rules["evaluations"] = exactly(evaluations);
+}
+
+void add_graphs(Rules& rules, const EngineCase& one) {
+  const Scenario& scenario = one.scenario();
+  const GraphFit fit = graph_fit(scenario, one.feed());
+  const bool asked = has_graphs(one).empty();
+  // Ranks may fall back together.
+  if (one.ranks() == 1) rules["eager_fallbacks"] = exactly(fit.too_large);
+  for (const char* name : {"graph_replays", "graphs_captured"})
+    rules[name] = asked ? at_least(1) : exactly(0);
+  rules["recaptures"] = exactly(one.ranks() * std::ssize(scenario.training.recapture_at));
+}
+
+Rules rules_of(const EngineCase& one) {
+  const Scenario& scenario = one.scenario();
+  Rules rules;
+  add_feed(rules, one.feed(), one.ranks());
+  add_graphs(rules, one);
+  rules["resumes"] = exactly(0);
+  if (scenario.offload.modules.empty())
+    rules["bytes_offloaded"] = rules["bytes_reloaded"] = exactly(0);
+  if (one.ranks() > 1) rules["collectives"] = at_least(1);
+  return rules;
+}
+
+// Names in counters_exact: what lockstep's own engine must count.
+void add_described(Rules& rules, const EngineCase& one) {
+  if (one.hello().counters_exact.empty()) return;
+  const std::unique_ptr<DataSource> data = open_data(one.scenario());
+  for (const Expectation& expected : expectations(one.scenario(), *data)) {
+    const std::string& name = to_text(expected.counter);
+    if (one.hello().counters_exact.contains(name)) rules[name] = {expected.min, expected.max};
+  }
+}
+
+void require_outstanding(const EngineCase& one, const EngineRun& run) {
+  const Scenario::Training& training = one.scenario().training;
+  const std::int64_t most = std::min(training.in_flight, most_microbatches(training));
+  for (const auto& counters : run.counters) {
+    const auto found = counters.find("max_outstanding");
+    if (found == counters.end()) continue;
+    const bool exact = one.honours("training.in_flight") &&
+                       one.scenario().cuda_graph.impl != GraphImpl::full_iteration;
+    if (found->second == most || (!exact && found->second < most)) continue;
+    throw Violated{.judge = JudgeKind::counters,
+                   .reason = "max_outstanding is " + std::to_string(found->second) + ", expected " +
+                             range_text(exact ? most : 0, most)};
+  }
+}
+
+}  // namespace
+
+std::string has_counters(const EngineCase& one) {
+  return one.hello().counts.empty() ? "the engine counts nothing" : "";
+}
+
+void counters(EngineCase& one, const Choices&) {
+  const EngineRun& base = one.base();
+  for (const auto& [name, how] : one.hello().counts) {
+    for (const auto& counted : base.counters) {
+      if (!counted.contains(name))
+        throw EngineFailure(JudgeKind::protocol, "the engine's reply: no counter " + name);
+    }
+  }
+  Rules rules = rules_of(one);
+  add_described(rules, one);
+  for (const auto& [name, bounds] : rules) {
+    if (!one.counts(name)) continue;
+    const std::int64_t value = base.counter(name);
+    if (value >= bounds.least && value <= bounds.most) continue;
+    throw Violated{.judge = value < bounds.least ? bounds.too_few : JudgeKind::counters,
+                   .reason = name + " is " + std::to_string(value) + ", expected " +
+                             range_text(bounds.least, bounds.most)};
+  }
+  require_outstanding(one, base);
+  const bool both = one.counts("bytes_offloaded") && one.counts("bytes_reloaded");
+  if (both && base.counter("bytes_offloaded") != base.counter("bytes_reloaded"))
+    throw Violated{.judge = JudgeKind::counters,
+                   .reason = "bytes_reloaded is " + std::to_string(base.counter("bytes_reloaded")) +
+                             ", expected " + std::to_string(base.counter("bytes_offloaded")) +
+                             ", what was offloaded"};
+}
+
+}  // namespace lockstep::foreign

@@ -1,0 +1,212 @@
+// R10 and R12 to R14: what is left of earlier steps, scalars, interludes and amplifiers.
+#include <algorithm>
+
+#include "harness/foreign/engine_failure.h"
+#include "harness/foreign/relation_parts.h"
+#include "kernels/core/at.h"
+#include "scenarios/documents/layout.h"
+
+namespace lockstep::foreign {
+namespace {
+
+constexpr std::size_t kMostOfADump = 256;
+constexpr std::int64_t kDelayMicroseconds = 2000;
+constexpr const char* kStreams[] = {"compute", "d2h", "h2d", "gather", "reduce", "graph", "loader"};
+
+bool same_documents(const Microbatch& a, const Microbatch& b) {
+  return std::equal(a.documents.begin(), a.documents.end(), b.documents.begin(), b.documents.end(),
+                    [](const Document& x, const Document& y) { return x.tokens == y.tokens; });
+}
+
+// The feed whose steps are these steps of `feed`, without a step in which anything is learned.
+EngineFeed with_steps(const EngineFeed& feed, const std::vector<std::int64_t>& order) {
+  EngineFeed made = feed;
+  made.packs.clear();
+  made.loss_scale.clear();
+  made.steps = std::ssize(order);
+  for (std::int64_t i = 0; i < made.steps; ++i) {
+    made.packs[{false, i}] = feed.training(at(order, i));
+    made.loss_scale.push_back(at(feed.loss_scale, at(order, i)));
+  }
+  made.learning_rate.assign(order.size(), 0.0f);
+  return made;
+}
+
+// Tensors of `kinds` in step `from`, beside those of step `to` of the same run.
+std::vector<TensorPair> steps_apart(const EngineRun& run, const std::set<std::string>& kinds,
+                                    std::int64_t from, std::int64_t to) {
+  std::vector<TensorPair> pairs;
+  for (const TensorId& id : run.order) {
+    if (id.at != StepPlace{false, from} || !kinds.contains(id.kind)) continue;
+    TensorId other = id;
+    other.at.step = to;
+    pairs.push_back({.a = id, .b = other});
+  }
+  return pairs;
+}
+
+// Scenarios with something put in between, or left out where it is there already.
+struct Interlude {
+  const char* choice;
+  const char* key;  // That must be honoured.
+  const char* counter;
+  void (*change)(Scenario&);
+};
+constexpr Interlude kInterludes[] = {
+    {"variant=evaluation", "training.eval_every", "evaluations",
+     [](Scenario& s) {
+       s.training.eval_every = s.training.eval_every > 0 ? 0 : 1;
+       if (s.training.eval_every == 0) s.cuda_graph.evaluation = GraphEvaluation::eager;
+     }},
+    {"variant=recapture", "training.recapture_at", "recaptures", [](Scenario& s) {
+       auto& steps = s.training.recapture_at;
+       steps = steps.empty() ? std::vector{s.training.steps - 1} : std::vector<std::int64_t>{};
+     }}};
+
+// Compares training alone; the other run has other evaluations.
+void interlude(EngineCase& one, const Interlude& put) {
+  RunRequest other = variant(one, put.change, std::string("the run with another ") + put.key);
+  other.feed = make_feed(other.scenario);
+  const EngineRun& base = one.base();
+  const EngineRun run = one.run(other);
+  std::vector<TensorPair> pairs = EngineCase::pairs_of(base, run);
+  std::erase_if(pairs, [](const TensorPair& pair) { return pair.a.at.evaluation; });
+  one.expect_equal({.a = one.asked(), .b = other, .choices = put.choice}, base, run, pairs);
+  if (one.counts(put.counter) && base.counter(put.counter) == run.counter(put.counter))
+    throw_vacuous(std::string(put.key) + " changes nothing in the counter " + put.counter,
+                  put.choice);
+}
+
+void resume(EngineCase& one) {
+  RunRequest other = one.asked();
+  other.resume_at = {one.feed().steps - 1};
+  other.what = "the run that is resumed before its last step";
+  const EngineRun run = expect_base(one, other, "variant=resume");
+  if (one.counts("resumes") && run.counter("resumes") != one.ranks())
+    throw_vacuous("resumes is " + std::to_string(run.counter("resumes")), "variant=resume");
+}
+
+bool choice_taken(const Choices& choices, const std::string& choice) {
+  return choices.takes("variant", choice.substr(choice.find('=') + 1));
+}
+
+}  // namespace
+
+std::string has_two_layouts(const EngineCase& one) {
+  if (!one.honours("feed.learning_rate")) return "the learning rate is not honoured";
+  if (one.scenario().model.dropout.millionths > 0) return "dropout depends on the step";
+  const bool biased = one.scenario().model.moe.expert_bias &&
+                      one.scenario().model.pattern.find('E') != std::string::npos;
+  if (biased) return "the experts' biases move without a learning rate";
+  const EngineFeed& feed = one.feed();
+  if (feed.steps < 2) return "one step";
+  const auto &a = feed.training(0), &b = feed.training(1);
+  if (a.size() != b.size()) return "the number of microbatches changes";
+  return std::equal(a.begin(), a.end(), b.begin(), same_documents) ? "two steps are equal" : "";
+}
+
+void a_b_a(EngineCase& one, const Choices&) {
+  const std::int64_t warm = warm_up(one.scenario());
+  std::vector<std::int64_t> order(warm + 1, 0);
+  order.insert(order.end(), {1, 0});
+  RunRequest request = one.asked_with(
+      [&](Scenario& s) {
+        s.training.microbatches = s.training.microbatches_at(0);
+        s.training.steps = std::ssize(order);
+        s.training.eval_every = 0;
+        s.training.recapture_at.clear();
+        s.training.change_microbatches_at.clear();
+        s.cuda_graph.evaluation = GraphEvaluation::eager;
+      },
+      "a step before another one and after it");
+  request.feed = with_steps(one.feed(), order);
+  const EngineRun run = one.run(request);
+  one.expect_equal({.a = request, .b = request, .padding_too = false}, run, run,
+                   steps_apart(run, {"gradient", "token_loss"}, warm, warm + 2));
+  const std::vector<TensorPair> other = steps_apart(run, {"gradient"}, warm, warm + 1);
+  if (!other.empty() && one.differing(run, run, other, false).empty())
+    throw_vacuous("other documents have the same gradients");
+}
+
+std::string is_scaled(const EngineCase& one) {
+  if (!one.honours("feed.loss_scale")) return "the loss scale is not honoured";
+  if (!one.hello().observes_kind("gradient")) return "no gradient is observed";
+  return why_documents_mix(one).empty() ? "" : "losses of routers are not scaled";
+}
+
+void scale(EngineCase& one, const Choices&) {
+  RunRequest given = one.asked_with(frozen(one.feed()));
+  given.what = "twice the run as asked for, with a learning rate of 0";
+  RunRequest twice = given;
+  for (float& value : twice.feed.loss_scale) value *= 2;
+  twice.what = "the one with twice the loss scale";
+  const EngineRun a = one.run(given), b = one.run(twice);
+  one.expect_equal({.a = given, .b = twice}, a, b, EngineCase::pairs_of(a, b, {"token_loss"}));
+  std::vector<TensorId> gradients;
+  for (const TensorId& id : a.order) {
+    const TensorEntry& entry = a.tensors.at(id);
+    if (id.kind == "gradient" && entry.nonzero > 0) gradients.push_back(id);
+  }
+  if (gradients.empty()) throw NotApplicable(kNoGradient);
+  for (std::size_t first = 0; first < gradients.size(); first += kMostOfADump) {
+    const std::vector<TensorId> part(
+        gradients.begin() + static_cast<std::ptrdiff_t>(first),
+        gradients.begin() +
+            static_cast<std::ptrdiff_t>(std::min(first + kMostOfADump, gradients.size())));
+    const EngineCase::Dump doubled = one.doubled_dump(given, part);
+    std::vector<TensorPair> pairs;
+    for (const auto& [id, tensor] : doubled.tensors) pairs.push_back({.a = id, .b = id});
+    one.expect_equal({.a = given, .b = twice, .a_is_doubled = true}, doubled.run, b, pairs);
+  }
+}
+
+std::string has_interludes(const EngineCase& one) {
+  const bool graphs = one.scenario().cuda_graph.impl != GraphImpl::none;
+  if (one.honours("training.eval_every")) return "";
+  if (one.honours("training.recapture_at") && graphs) return "";
+  return one.honours("run.resume_at") && one.feed().steps > 1 ? ""
+                                                              : "nothing can be put in between";
+}
+
+void interludes(EngineCase& one, const Choices& choices) {
+  bool done = false;
+  std::string why = "nothing can be put in between";
+  for (const Interlude& put : kInterludes) {
+    if (!one.honours(put.key) || !choice_taken(choices, put.choice)) continue;
+    try {
+      interlude(one, put);
+      done = true;
+    } catch (const NotApplicable& reason) {
+      why = reason.what();
+    }
+  }
+  const bool resumes = one.honours("run.resume_at") && one.feed().steps > 1;
+  if (resumes && choices.takes("variant", "resume")) {
+    resume(one);
+    done = true;
+  }
+  if (!done) throw NotApplicable(why);
+}
+
+std::string has_amplifiers(const EngineCase& one) {
+  return one.hello().amplifies.empty() ? "the engine has no amplifier" : "";
+}
+
+void amplified(EngineCase& one, const Choices& choices) {
+  RunRequest other = one.asked();
+  if (one.hello().amplifies.contains("poison") && choices.takes("variant", "poison")) {
+    other.amplify = {{"poison", true}};
+    other.what = "the run with poisoned memory";
+    expect_base(one, other, "variant=poison");
+  }
+  if (!one.hello().amplifies.contains("delay")) return;
+  for (const char* stream : kStreams) {
+    const std::string name = std::string("delay-") + stream;
+    if (!choices.takes("variant", name)) continue;
+    other.amplify = {{"delay_us", {{stream, kDelayMicroseconds}}}};
+    other.what = std::string("the run whose stream ") + stream + " is held back";
+    expect_base(one, other, "variant=" + name);
+  }
+}
+
+}  // namespace lockstep::foreign

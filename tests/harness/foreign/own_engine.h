@@ -1,0 +1,101 @@
+// Scenarios for lockstep's own engine behind the wire: together they ask for all that it honours.
+#pragma once
+
+#include <map>
+#include <stdexcept>
+#include <string>
+
+#include "scenarios/io/reader.h"
+#include "tests/support/program.h"
+
+namespace lockstep {
+
+// The command of --engine.
+inline std::string own_engine(const std::string& fault = "") {
+  return shell_command(lockstep_program()) + " engine --device sim" +
+         (fault.empty() ? "" : " --plant " + fault);
+}
+
+// Packs of several documents, a long one, empty ones, and one with more slots than most capacities
+// below.
+inline std::string own_engine_text(const std::string& name, const std::string& keys) {
+  const bool own_data = keys.find("data:") != std::string::npos;
+  const std::string data =
+      "documents: [[[7, 1, 9], [5, 0, 12], [30], [2, 2, 2, 2, 2]], [[20], [4, 3, 11], [1, 0, 16], "
+      "[8, 8, 8]]]";
+  std::string text = "schema: 1\nname: " + name + "\n" + keys;
+  if (!own_data) return text + "data: {" + data + ", pack_length: 32}\n";
+  return text.replace(text.find("data: {") + 7, 0, data + ", ");
+}
+
+inline const std::map<std::string, std::string>& own_engine_texts() {
+  static const std::map<std::string, std::string> list{
+      {"graphs",
+       R"(numerics: [bf16]
+model: {pattern: "M*-", hidden: 16, vocab: 32, dropout: 0.25}
+data: {gaps: 1, align: 4, pack_length: 48}
+training: {steps: 5, microbatches: 4, in_flight: 2, eval_every: 2, recapture_at: [3]}
+cuda_graph: {max_packed_seqs: [3, 4], evaluation: replay}
+)"},
+      {"offload",
+       R"(model: {pattern: "M*-*", hidden: 16, vocab: 32}
+data: {tail: append_dummy_seq, pack_length: 32}
+training: {steps: 5, microbatches: 4, in_flight: 3}
+offload:
+  {modules: [qkv_linear, core_attn, attn_proj, mlp_fc1, mamba_in_proj, mamba_scan],
+   max_inflight: 2}
+)"},
+      {"offload-in-graphs",
+       R"(numerics: [bf16]
+model: {pattern: "*-*-", hidden: 16, vocab: 32}
+training: {steps: 5, microbatches: 4, in_flight: 4}
+offload: {modules: [qkv_linear, core_attn, mlp_fc1], captured: true}
+)"},
+      {"eager",
+       R"(model:
+  {pattern: "MM-*", hidden: 16, vocab: 32, tied_embedding: true,
+   recompute: [layernorm, core_attn, mlp, mamba]}
+training:
+  {steps: 4, microbatches: 4, eval_every: 1, optimizer: {clip: 0.05},
+   change_microbatches_at: [{step: 2, microbatches: 2}]}
+cuda_graph: {impl: none}
+offload: {modules: [core_attn]}
+)"},
+      {"experts",
+       R"(model:
+  {pattern: "*E-", hidden: 16, vocab: 32,
+   moe: {experts: 3, top_k: 1, hidden: 16, aux_loss: 0.01}}
+training: {steps: 5, microbatches: 4, in_flight: 2, eval_every: 2}
+cuda_graph: {modules: [attn, moe_router]}
+offload: {modules: [core_attn, expert_fc1, moe_act], delay_until_cuda_graph: true}
+)"},
+      {"shards",
+       R"(numerics: [bf16]
+model: {pattern: "M-*-", hidden: 16, vocab: 32}
+training: {steps: 5, microbatches: 4, in_flight: 2}
+fsdp: {strategy: optim_grads_params, unit: 1}
+)"},
+      {"shards-eager",
+       R"(model: {pattern: "*-E", hidden: 16, vocab: 32, recompute: [mlp_act, moe]}
+training: {steps: 3, microbatches: 4}
+cuda_graph: {impl: none}
+fsdp: {strategy: optim_grads, double_buffer: false}
+)"},
+  };
+  return list;
+}
+
+inline const std::map<std::string, Scenario>& own_engine_scenarios() {
+  static const std::map<std::string, Scenario> list = [] {
+    std::map<std::string, Scenario> made;
+    for (const auto& [name, keys] : own_engine_texts()) {
+      const ReadResult read = read_scenario_text(own_engine_text(name, keys), name);
+      if (!read.ok()) throw std::runtime_error(read.errors.front().text());
+      made[name] = read.scenario;
+    }
+    return made;
+  }();
+  return list;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,109 @@
+// lockstep's own engine behind the wire: it holds under every relation, and what is planted in it
+// is found by the relation that names the machinery.
+#include "tests/harness/foreign/own_engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <string>
+
+#include "harness/base/interrupts.h"
+#include "harness/foreign/engine_host.h"
+#include "harness/foreign/relation.h"
+#include "harness/generate/case.h"
+#include "scenarios/io/reader.h"
+#include "scenarios/schema/words.h"
+
+namespace lockstep {
+namespace {
+
+using foreign::EngineHost;
+using foreign::EngineResult;
+
+// What each relation made of a case, for messages.
+std::string text(const EngineResult& result) {
+  std::string all = result.result.reason;
+  for (const foreign::RelationOutcome& one : result.relations)
+    all += "\n  " + one.id + " " + to_text(one.verdict) + " " + one.reason;
+  return all + "\n  " + result.result.replay;
+}
+
+// Relations that found nothing where they applied.
+std::set<std::string> applied(const EngineResult& result) {
+  std::set<std::string> ids;
+  for (const foreign::RelationOutcome& one : result.relations) {
+    if (one.verdict != Verdict::skipped) ids.insert(one.id);
+  }
+  return ids;
+}
+
+TEST(OwnEngine, HoldsUnderEveryRelation) {
+  const Interrupts pipes;
+  EngineHost host({.command = own_engine()});
+  std::set<std::string> all;
+  for (const auto& [name, scenario] : own_engine_scenarios()) {
+    const EngineResult result = host.judge(scenario);
+    EXPECT_EQ(result.result.verdict, Verdict::holds) << name << ": " << text(result);
+    EXPECT_TRUE(result.projected.empty()) << name;
+    all.merge(applied(result));
+  }
+  host.close();
+  for (const foreign::Relation& relation : foreign::relations()) {
+    // The engine has no amplifier.
+    EXPECT_EQ(all.contains(relation.id), std::string(relation.id) != "R14") << relation.id;
+  }
+}
+
+// Random scenarios as `lockstep fuzz` draws them: LOCKSTEP_SCENARIOS of them, or a few.
+TEST(OwnEngine, RandomScenariosHold) {
+  const Interrupts pipes;
+  const char* const given = std::getenv("LOCKSTEP_SCENARIOS");
+  const std::int64_t count = given ? std::atoll(given) : 4;
+  EngineHost host({.command = own_engine()});
+  std::int64_t judged = 0;
+  for (std::int64_t index = 0; judged < count; ++index) {
+    const CampaignCase one = make_case(24, index, "small");
+    if (one.invalid) continue;
+    ++judged;
+    const EngineResult result = host.judge(one.scenario);
+    EXPECT_EQ(result.result.verdict, Verdict::holds) << "case " << index << ": " << text(result);
+  }
+  host.close();
+}
+
+// Faults of each part of the machinery that a relation is about.
+struct Planted {
+  const char *fault, *scenario, *relation;
+};
+constexpr Planted kPlanted[] = {
+    {"reload-takes-another-slot", "offload", "R3"},
+    {"delayed-offload-ignores-compute", "experts", "R3"},
+    {"recompute-of-norms-left-out", "eager", "R4"},
+    {"recompute-of-scans-left-out", "eager", "R4"},
+    {"gather-not-awaited", "shards", "R5"},
+    {"target-of-the-next-document", "offload", "R6"},
+    {"scan-keeps-state-across-documents", "graphs", "R7"},
+    {"fallback-truncates-to-capacity", "graphs", "R9"},
+    {"gradients-not-zeroed-at-step-start", "offload", "R10"},
+    {"last-backward-pass-dropped", "offload", "R11"},
+    {"checkpoint-forgets-moments", "eager", "R13"},
+    {"offload-copies-twice", "offload-in-graphs", "R15"},
+};
+
+TEST(OwnEngine, FaultsAreFoundByTheRelationThatNamesThem) {
+  const Interrupts pipes;
+  for (const Planted& planted : kPlanted) {
+    SCOPED_TRACE(planted.fault);
+    EngineHost host({.command = own_engine(planted.fault),
+                     .deadline_s = 20,
+                     .relations = {foreign::asked_relation(planted.relation)}});
+    const EngineResult result = host.judge(own_engine_scenarios().at(planted.scenario));
+    EXPECT_EQ(result.result.verdict, Verdict::violated) << text(result);
+    EXPECT_TRUE(result.relation.starts_with(planted.relation)) << text(result);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
