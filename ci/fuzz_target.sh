@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Runs a coverage-guided fuzzer of what reads the bytes of others, for N seconds (default 600) on one core:
-#   bash ci/fuzz_target.sh reader|token|checkpoint|frames|peer [N] [options of libFuzzer]
+#   bash ci/fuzz_target.sh reader|token|checkpoint|frames|peer|feed [N] [options of libFuzzer]
 #   bash ci/fuzz_target.sh all [N]                 one after the other
 # What it finds lies in ${OUT:-out/fuzz}/TARGET/found; a finding that is fixed becomes a test (the reader's: a file of
 # tests/fuzz/corpus). Exit status: 0 nothing found, 1 a finding, 2 usage, 3 no clang with libFuzzer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
-targets="reader token checkpoint frames peer"
+targets="reader token checkpoint frames peer feed"
 target=${1:-}
 seconds=${2:-600}
 build=${BUILD:-build-fuzz}

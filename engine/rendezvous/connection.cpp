@@ -1,5 +1,8 @@
 #include "engine/rendezvous/connection.h"
 
+#include <sys/socket.h>
+#include <sys/uio.h>
+
 #include <array>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
@@ -44,7 +47,23 @@ void Connection::read() {
                    });
 }
 
+void Connection::seal(Seal seal) {
+  const std::lock_guard lock(mutex_);
+  seal_ = std::move(seal);
+}
+
+bool Connection::is_busy() const {
+  const std::lock_guard lock(mutex_);
+  return !out_.empty();
+}
+
+std::array<asio::const_buffer, 2> Connection::Outgoing::left() const {
+  return {asio::buffer(&head, sizeof head) + sent,
+          asio::buffer(message->body) + (sent > sizeof head ? sent - sizeof head : 0)};
+}
+
 void Connection::send(SharedMessage message) {
+  const std::lock_guard lock(mutex_);
   if (!open_ || finished_) return;
   if (out_.size() >= most_waiting_) {
     // Later: whoever sends is in the middle of its own work.
@@ -53,33 +72,68 @@ void Connection::send(SharedMessage message) {
   }
   const FrameHead head = head_of(*message, seal_ ? &*seal_ : nullptr);
   out_.push_back({head, std::move(message)});
-  if (out_.size() == 1) write();
+  if (out_.size() > 1) return;
+  if (send_now(out_.front())) {
+    out_.pop_front();
+  } else {
+    asio::post(socket_.get_executor(), [self = shared_from_this()] {
+      const std::lock_guard later(self->mutex_);
+      if (self->open_) self->write();
+    });
+  }
 }
 
+// Whether all of it was sent. To wake the other thread for it would take longer than to send it.
+// That thread meets an error again, and closes.
+bool Connection::send_now(Outgoing& first) {
+  std::array<iovec, 2> parts{};
+  std::size_t count = 0, bytes = 0;
+  for (const asio::const_buffer& part : first.left()) {
+    parts[count++] = {const_cast<void*>(part.data()), part.size()};
+    bytes += part.size();
+  }
+  msghdr call{};
+  call.msg_iov = parts.data();
+  call.msg_iovlen = count;
+  const ssize_t sent = ::sendmsg(socket_.native_handle(), &call, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent > 0) first.sent = sent;
+  return first.sent == bytes;
+}
+
+// The caller holds the mutex.
 void Connection::write() {
-  const Outgoing& first = out_.front();
-  const std::array<asio::const_buffer, 2> bytes{asio::buffer(&first.head, sizeof first.head),
-                                                asio::buffer(first.message->body)};
-  asio::async_write(socket_, bytes,
-                    [self = shared_from_this()](const ErrorCode& error, std::size_t) {
-                      if (error || !self->open_) return self->close();
-                      self->out_.pop_front();
-                      if (!self->out_.empty()) return self->write();
-                      if (self->finished_) self->finish();
-                    });
+  asio::async_write(
+      socket_, out_.front().left(),
+      [self = shared_from_this()](const ErrorCode& error, std::size_t) { self->wrote(error); });
+}
+
+void Connection::wrote(const ErrorCode& error) {
+  if (error || !open_) return close();
+  const std::lock_guard lock(mutex_);
+  out_.pop_front();
+  out_.empty() ? shut_down() : write();
 }
 
 void Connection::finish() {
+  const std::lock_guard lock(mutex_);
   finished_ = true;
-  if (!open_ || !out_.empty()) return;
+  if (out_.empty()) shut_down();
+}
+
+// The caller holds the mutex.
+void Connection::shut_down() {
+  if (!finished_ || !open_) return;
   ErrorCode ignored;
   socket_.shutdown(Socket::shutdown_send, ignored);
 }
 
 void Connection::close(const std::string& why) {
-  if (!std::exchange(open_, false)) return;
-  ErrorCode ignored;
-  socket_.close(ignored);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(open_, false)) return;
+    ErrorCode ignored;
+    socket_.close(ignored);
+  }
   if (closed_) closed_(why);
 }
 

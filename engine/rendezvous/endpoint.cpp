@@ -83,7 +83,12 @@ Endpoint::~Endpoint() {
 }
 
 void Endpoint::say(SharedMessage message) {
-  boost::asio::post(context_, [this, message = std::move(message)] { peers_->send(message); });
+  if (unsent_ == 0 && peers_->are_all_there()) return peers_->send(message);
+  ++unsent_;
+  boost::asio::post(context_, [this, message = std::move(message)] {
+    peers_->send(message);
+    --unsent_;
+  });
 }
 
 void Endpoint::leave(SharedMessage word) {

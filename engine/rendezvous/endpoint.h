@@ -3,6 +3,7 @@
 // membership.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <condition_variable>
 #include <cstdint>
@@ -63,7 +64,10 @@ struct Membership {
 class Peers {
  public:
   virtual ~Peers() = default;
-  virtual void send(const SharedMessage& message) = 0;  // Sends to all other ranks.
+  // Sends to all other ranks.
+  virtual void send(const SharedMessage& message) = 0;
+  // Whether any thread may send from now on: who is there changes no more. Any thread may ask.
+  virtual bool are_all_there() const = 0;
   virtual void finish() = 0;  // Closes the sending side after all that was sent.
 };
 
@@ -85,7 +89,7 @@ class Endpoint {
   Endpoint(Membership& membership, const TcpAddress& address, const RunIdentity& run,
            Store::Clock::duration beat);
   ~Endpoint();  // Stops at once; the membership outlives it.
-  // May be called from any thread. `say` sends to all other ranks, `leave` sends the last message.
+  // `say` sends to all other ranks, `leave` sends the last message. One thread calls them.
   void say(SharedMessage message);
   void leave(SharedMessage word);
 
@@ -95,6 +99,7 @@ class Endpoint {
   Membership& membership_;
   boost::asio::io_context context_;
   std::unique_ptr<Peers> peers_;
+  std::atomic<int> unsent_ = 0;  // What the endpoint's thread is still to send, before all else.
   std::thread thread_;
 };
 

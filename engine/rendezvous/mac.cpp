@@ -44,7 +44,7 @@ Digest hmac(std::span<const std::byte> key,
 }
 
 Seal::Seal(const Digest& key) : context_(EVP_CIPHER_CTX_new()) {
-  static EVP_CIPHER* const algorithm = EVP_CIPHER_fetch(nullptr, "ChaCha20-Poly1305", nullptr);
+  static EVP_CIPHER* const algorithm = EVP_CIPHER_fetch(nullptr, "AES-256-GCM", nullptr);
   require_done(context_ && algorithm != nullptr &&
                EVP_EncryptInit_ex2(context_.get(), algorithm, bytes(key), nullptr, nullptr) == 1);
 }

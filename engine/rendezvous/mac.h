@@ -1,4 +1,4 @@
-// HMAC-SHA256, ChaCha20-Poly1305 as a MAC, and random bytes, of libcrypto.
+// HMAC-SHA256, AES-256-GCM as a MAC (GMAC), and random bytes, of libcrypto.
 #pragma once
 
 #include <array>
@@ -24,10 +24,10 @@ inline std::span<const std::byte> bytes_of(std::string_view text) {
 Digest hmac(std::span<const std::byte> key,
             std::initializer_list<std::span<const std::byte>> parts);
 
-// Seals the frames of one direction with the tag of ChaCha20-Poly1305 (RFC 8439), with nothing
-// encrypted: several times as fast as HMAC, and as strong as long as no key has the same nonce
-// twice. The nonce is how many frames went before, so that none can be changed, left out, repeated
-// or taken from elsewhere.
+// Seals the frames of one direction with the tag of AES-256-GCM (NIST SP 800-38D), with nothing
+// encrypted: many times as fast as HMAC, and as strong as long as no key has the same nonce twice.
+// The nonce is how many frames went before, so that none can be changed, left out, repeated or
+// taken from elsewhere.
 using Tag = std::array<std::byte, 16>;
 class Seal {
  public:

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -40,6 +41,7 @@ class StoreServer final : public Peers {
     say_alive();
   }
   void send(const SharedMessage& message) override { pass_on(message, 0); }
+  bool are_all_there() const override { return are_all_there_; }
   void finish() override {
     close_doors();
     next_beat_.cancel();
@@ -234,8 +236,9 @@ class StoreServer final : public Peers {
   void welcome(const GuestPointer& guest, int r) {
     rank(r).guest = guest;
     const auto has_joined = [](const Rank& one) { return one.guest != nullptr; };
+    const bool all_there = std::all_of(ranks_.begin() + 1, ranks_.end(), has_joined);
     // Before the last rank knows that it is welcome, so that none finds us still listening.
-    if (std::all_of(ranks_.begin() + 1, ranks_.end(), has_joined)) close_doors();
+    if (all_there) close_doors();
     guest->connection->send(shared({.kind = Message::Kind::welcome}));
     for (const SharedMessage& message : std::exchange(rank(r).kept, {}))
       guest->connection->send(message);
@@ -245,6 +248,7 @@ class StoreServer final : public Peers {
     membership_.count_connection(1);
     const SharedMessage there = shared({.kind = Message::Kind::here, .from = r});
     pass_on(there, r);
+    are_all_there_ = all_there;
     membership_.take_in(there);
   }
   std::string refusal(const Message& hello, const std::string& run) {
@@ -308,6 +312,7 @@ class StoreServer final : public Peers {
   int told_ = 0;
   std::list<GuestPointer> guests_;  // Guests that are not welcome yet, the oldest first.
   std::vector<Rank> ranks_;
+  std::atomic<bool> are_all_there_ = false;  // `ranks_` stays as it is from then on.
   const Store::Clock::duration beat_;
   asio::steady_timer next_beat_{context_};
 };

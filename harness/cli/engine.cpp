@@ -6,6 +6,7 @@
 #include "harness/base/options.h"
 #include "harness/cli/commands.h"
 #include "harness/run/device_choice.h"
+#include "harness/run/memory_check.h"
 #include "harness/run/planted.h"
 #include "harness/wire/engine_server.h"
 #include "harness/wire/tensor_file.h"
@@ -43,7 +44,12 @@ ExitStatus engine_command(const Words& words) {
   take_planted(options, run);
   plant_fault(run.planted.engine);
   const Descriptors at = descriptors();
-  wire::EngineServer server({.device = run.device, .fault = run.planted.engine});
+  const MemoryUse use{.engine_on_host = run.device == "sim", .reference = false};
+  wire::EngineServer server({.device = run.device,
+                             .fault = run.planted.engine,
+                             .lack_of_memory = [use](const Scenario& scenario) {
+                               return lack_of_memory(scenario, use);
+                             }});
   try {
     wire::serve(server, at.in, at.out);
   } catch (const wire::WireError& error) {

@@ -164,6 +164,9 @@ boost::json::object EngineServer::run(const boost::json::object& request, const 
   const ReadResult read = read_scenario(as_scenario(request));
   if (const boost::json::array why = refusals(read); !why.empty())
     return {{"skipped", why.front().at("why").as_string()}};
+  if (folder_.empty()) throw WireError("a run before hello");
+  if (const std::string lack = options_.lack_of_memory(read.scenario); !lack.empty())
+    return failed("memory", lack);
   const Feed feed(text(request, "feed"), read.scenario);
   const std::set<std::string> dump = texts(request, "tensors");
   const RunRequest asked{.scenario = read.scenario,

@@ -4,12 +4,17 @@
 #include <boost/json.hpp>
 #include <functional>
 #include <string>
+#include <utility>
+
+#include "scenarios/scenario.h"
 
 namespace lockstep::wire {
 
 struct EngineOptions {
   std::string device;  // sim or cuda.
   std::string fault;   // Planted at the device; "" for none.
+  // Why the machine cannot hold a run of a scenario; "" if it can.
+  std::function<std::string(const Scenario&)> lack_of_memory;
 };
 
 class EngineServer {

@@ -27,7 +27,7 @@ class Feed : public DataSource {
 
  private:
   enum class Phase { training = 0, evaluation = 1 };
-  void read_packs(const std::string& path);
+  void read_packs(const std::string& path, const Scenario& scenario);
   void require_complete(const Scenario& scenario) const;
   const StepData* find(Phase phase, std::int64_t step) const;
 

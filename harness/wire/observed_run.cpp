@@ -216,7 +216,7 @@ class EngineRun {
     device_.reset();
     open();
     trainer_->load(path);
-    std::filesystem::remove_all(path);
+    std::filesystem::remove(path);  // One rank has one file.
   }
 
   boost::json::object counters() {

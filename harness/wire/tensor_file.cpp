@@ -2,16 +2,19 @@
 
 #include <fcntl.h>
 #include <openssl/evp.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <boost/json.hpp>
+#include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <map>
-#include <memory>
+#include <new>
 
+#include "harness/base/machine_memory.h"
 #include "harness/base/write_file.h"
 
 namespace lockstep::wire {
@@ -79,28 +82,68 @@ std::vector<Entry> entries_of(const std::string& header, std::uint64_t data_byte
   return entries;
 }
 
+// A regular file that is open: a pipe would be waited for, and a device has no end.
+class OpenFile {
+ public:
+  explicit OpenFile(const std::string& path)
+      : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+    struct stat status {};
+    if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0) {
+      const std::string why = std::strerror(errno);
+      close();
+      throw WireError("it cannot be opened: " + why);
+    }
+    if (!S_ISREG(status.st_mode)) {
+      close();
+      throw WireError("it is not a regular file");
+    }
+    size_ = static_cast<std::uint64_t>(status.st_size);
+  }
+  ~OpenFile() { close(); }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+
+  std::uint64_t size() const { return size_; }
+  void read(std::uint64_t first, std::span<std::byte> to) const {
+    while (!to.empty()) {
+      const ssize_t count = ::pread(descriptor_, to.data(), to.size(), static_cast<off_t>(first));
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) throw WireError("it cannot be read to its end");
+      to = to.subspan(count);
+      first += static_cast<std::uint64_t>(count);
+    }
+  }
+
+ private:
+  void close() const {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  int descriptor_;
+  std::uint64_t size_ = 0;
+};
+
 std::map<std::string, TypedTensor> read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) throw WireError("it cannot be opened");
-  const auto size = static_cast<std::uint64_t>(file.tellg());
-  std::array<unsigned char, 8> length{};
-  file.seekg(0);
-  file.read(reinterpret_cast<char*>(length.data()), length.size());
+  const OpenFile file(path);
+  // A file may announce any size at no cost, and memory that is there may be taken from others.
+  if (file.size() > static_cast<std::uint64_t>(machine_memory().bytes) / 4)
+    throw WireError("its " + std::to_string(file.size()) + " bytes are too many for this machine");
+  std::array<std::byte, 8> length{};
+  if (file.size() < length.size()) throw WireError("it is shorter than its header's length");
+  file.read(0, length);
   std::uint64_t header_bytes = 0;
   for (std::size_t i = 0; i < length.size(); ++i)
-    header_bytes |= static_cast<std::uint64_t>(length[i]) << (8 * i);
-  if (!file || header_bytes > kMostHeader || header_bytes > size - length.size())
+    header_bytes |= std::to_integer<std::uint64_t>(length[i]) << (8 * i);
+  if (header_bytes > kMostHeader || header_bytes > file.size() - length.size())
     throw WireError("its header is too long");
   std::string header(header_bytes, '\0');
-  file.read(header.data(), static_cast<std::streamsize>(header_bytes));
+  file.read(length.size(), std::as_writable_bytes(std::span(header)));
+  const std::uint64_t first = length.size() + header_bytes;
   std::map<std::string, TypedTensor> tensors;
-  for (Entry& entry : entries_of(header, size - length.size() - header_bytes)) {
+  for (Entry& entry : entries_of(header, file.size() - first)) {
     entry.tensor.bytes.resize(entry.end - entry.begin);
-    file.read(reinterpret_cast<char*>(entry.tensor.bytes.data()),
-              static_cast<std::streamsize>(entry.tensor.bytes.size()));
+    file.read(first + entry.begin, entry.tensor.bytes);
     tensors.emplace(std::move(entry.name), std::move(entry.tensor));
   }
-  if (!file) throw WireError("it cannot be read");
   return tensors;
 }
 
@@ -114,13 +157,19 @@ bool has_signed_zero(const std::string& dtype) {
 std::map<std::string, TypedTensor> read_tensor_file(const std::string& path) {
   try {
     return read(path);
-  } catch (const std::exception& error) {  // Also those of the JSON parser.
+  } catch (const WireError& error) {
     throw WireError(path + ": " + error.what());
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception&) {  // Of the JSON: no text, no number, no key.
+    throw WireError(path + ": its header is not that of a tensor file");
   }
 }
 
 void write_tensor_file(const std::string& path,
                        const std::vector<std::pair<std::string, TypedTensor>>& tensors) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) == 0) throw WireError(path + ": it is there already");
   boost::json::object header;
   std::uint64_t at = 0;
   for (const auto& [name, tensor] : tensors) {

@@ -6,9 +6,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -112,6 +117,54 @@ TEST(TcpStore, KeepsWhatIsSaidBeforeARankComes) {
   say(second, 'd');
   EXPECT_EQ(hear(second, 0), 'c');
   EXPECT_EQ(hear(first, 1), 'd');
+}
+
+// More than the system takes at once, from two threads: the frames are whole, sealed in the order
+// in which they go, and in the order of each thread.
+TEST(Connection, SendsForTwoThreadsWhatTheSystemTakesInParts) {
+  constexpr std::uint32_t kCount = 40;
+  boost::asio::io_context context;
+  using Tcp = boost::asio::ip::tcp;
+  Tcp::acceptor door(context, Tcp::endpoint(boost::asio::ip::address_v4::loopback(), 0));
+  Tcp::socket near(context), far(context);
+  near.connect(door.local_endpoint());
+  door.accept(far);
+  near.set_option(Tcp::socket::send_buffer_size(4096));
+  const auto from = std::make_shared<Connection>(std::move(near), 2 * kCount),
+             to = std::make_shared<Connection>(std::move(far), 2 * kCount);
+  const Digest key = random_digest();
+  from->seal(Seal(key));
+  to->reader().trust("a rank");
+  to->reader().require_seals(Seal(key));
+  std::string why = "it ended early";
+  std::vector<std::vector<std::uint32_t>> numbers(2);
+  to->start(
+      [&](const Message& message) {
+        if (message.body != Bytes(message.number * 2000, std::byte{7})) why = "a body is another";
+        numbers[message.from].push_back(message.number);
+        if (numbers[0].size() + numbers[1].size() == 2 * kCount) context.stop();
+      },
+      [&](const std::string& bad) { why = bad; });
+  const auto send = [&](int thread, std::uint32_t number) {
+    from->send(shared({.kind = Message::Kind::post,
+                       .from = thread,
+                       .number = number,
+                       .body = Bytes(number * 2000, std::byte{7})}));
+  };
+  boost::asio::steady_timer patience(context, std::chrono::seconds(20));
+  patience.async_wait([&](const auto&) { context.stop(); });
+  std::function<void(std::uint32_t)> send_from = [&](std::uint32_t number) {
+    send(1, number);
+    if (number + 1 < kCount) boost::asio::post(context, [&, number] { send_from(number + 1); });
+  };
+  boost::asio::post(context, [&] { send_from(0); });
+  std::thread others([&] { context.run(); });
+  for (std::uint32_t number = 0; number < kCount; ++number) send(0, number);
+  others.join();
+  std::vector<std::uint32_t> all(kCount);
+  std::iota(all.begin(), all.end(), 0u);
+  EXPECT_EQ(numbers[0], all) << why;
+  EXPECT_EQ(numbers[1], all) << why;
 }
 
 RC_GTEST_PROP(TcpStore, IsNotDisturbedByStrangers, ()) {

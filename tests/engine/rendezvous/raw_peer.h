@@ -152,6 +152,7 @@ class RawPeer {
   }
   // Whether the other side closes the connection within this time, whatever it says before.
   bool is_closed_within(int patience_ms) const {
+    if (file_ < 0) return true;
     for (;;) {
       pollfd one{file_, POLLIN, 0};
       if (::poll(&one, 1, patience_ms) <= 0) return false;
@@ -162,6 +163,7 @@ class RawPeer {
 
  private:
   bool read(Bytes& bytes, int patience_ms) const {
+    if (file_ < 0) return false;  // poll() would wait all the same.
     for (std::size_t got = 0; got < bytes.size();) {
       pollfd one{file_, POLLIN, 0};
       if (::poll(&one, 1, patience_ms) <= 0) return false;
