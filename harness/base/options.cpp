@@ -62,6 +62,20 @@ Options& Options::choice(const char* name, const char* help, std::vector<std::st
   return text(name, help, default_value);
 }
 
+Options& Options::short_form(char letter, const char* name) {
+  short_forms_[std::string("-") + letter] = std::string("--") + name;
+  return *this;
+}
+
+std::vector<std::string> Options::in_long_form(std::vector<std::string> words) const {
+  for (std::string& word : words) {
+    if (word == "--") break;
+    if (const auto found = short_forms_.find(word); found != short_forms_.end())
+      word = found->second;
+  }
+  return words;
+}
+
 Options& Options::device() {
   return choice("device", "auto, sim or cuda; auto is an NVIDIA GPU if there is one",
                 {"auto", "sim", "cuda"}, "auto")
@@ -112,7 +126,11 @@ bool Options::parse(const std::vector<std::string>& words) {
   using namespace po::command_line_style;
   const int style = unix_style & ~allow_guessing & ~allow_short;
   try {
-    po::store(po::command_line_parser(words).options(all).positional(positional).style(style).run(),
+    po::store(po::command_line_parser(in_long_form(words))
+                  .options(all)
+                  .positional(positional)
+                  .style(style)
+                  .run(),
               given_);
     po::notify(given_);
   } catch (const po::unknown_option& error) {

@@ -3,6 +3,7 @@
 
 #include <boost/program_options.hpp>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,8 @@ class Options {
   Options& number(const char* name, const char* help, std::int64_t default_value, std::int64_t min,
                   std::int64_t max = INT64_MAX);
   Options& seconds(const char* name, const char* help, std::optional<double> default_value = {});
+  // `-c` stands for the option `name`, which was added before.
+  Options& short_form(char letter, const char* name);
   // One of `words`.
   Options& choice(const char* name, const char* help, std::vector<std::string> words,
                   const char* default_value = "");
@@ -54,6 +57,7 @@ class Options {
     std::vector<std::string> words;
   };
   std::vector<std::string> names() const;
+  std::vector<std::string> in_long_form(std::vector<std::string> words) const;
   void check_ranges() const;
   static std::string all_of(const std::vector<std::string>& words);
 
@@ -63,6 +67,7 @@ class Options {
   boost::program_options::variables_map given_;
   std::vector<Limit> limits_;
   std::vector<Choice> choices_;
+  std::map<std::string, std::string> short_forms_;
   std::vector<std::string> positional_;
 };
 

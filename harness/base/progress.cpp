@@ -16,6 +16,16 @@ void Progress::show(const std::string& line) {
   std::fflush(stderr);
 }
 
+void Progress::replace(const std::string& line) {
+  if (terminal_) show(line);
+}
+
+void Progress::say(const std::string& line) {
+  if (quiet_) return;
+  clear();
+  std::fprintf(stderr, "%s\n", line.c_str());
+}
+
 void Progress::clear() {
   if (shown_ && terminal_) std::fputs("\r\033[K", stderr);
   shown_ = false;

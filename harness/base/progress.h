@@ -13,7 +13,9 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   ~Progress();
   void show(const std::string& line);
-  void clear();  // Before something else is written to the terminal.
+  void replace(const std::string& line);  // On a terminal alone.
+  void say(const std::string& line);      // It stays there, too.
+  void clear();                           // Before something else is written to the terminal.
 
  private:
   bool quiet_, terminal_, shown_ = false;

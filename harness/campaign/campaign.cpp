@@ -2,7 +2,6 @@
 // each.
 #include "harness/campaign/campaign.h"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,7 +31,7 @@ constexpr double kGraceSeconds = 10;  // For the cases that run when a signal co
 constexpr int kCasesPerProcess = 200;
 
 struct Slot {
-  std::unique_ptr<CampaignWorker> worker;
+  std::unique_ptr<RequestWorker> worker;
   std::optional<Job> job;
   Stopwatch since;
 };
@@ -121,7 +120,7 @@ class Campaign {
         slot.worker && slot.worker->served() >= kCasesPerProcess && options_.run.device == "sim";
     if (slot.worker && (worn || (job.again && slot.worker->served() > 0))) slot.worker.reset();
     if (!slot.worker)
-      slot.worker = std::make_unique<CampaignWorker>(jobs_.worker(number, state_.path()));
+      slot.worker = std::make_unique<RequestWorker>(jobs_.worker(number, state_.path()));
     slot.job = job;
     slot.since = Stopwatch();
     slot.worker->ask(request_of(job));
@@ -130,32 +129,24 @@ class Campaign {
   // --- What comes back.
 
   void listen() {
-    std::vector<pollfd> waiting;
-    for (const Slot& slot : slots_) {
-      const bool alive = slot.worker != nullptr;
-      waiting.push_back({alive ? slot.worker->answers() : -1, POLLIN, 0});
-      waiting.push_back({alive ? slot.worker->words() : -1, POLLIN, 0});
-    }
-    ::poll(waiting.data(), waiting.size(), 100);
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-      Slot& slot = slots_[i];
-      if (!slot.worker) continue;
-      if (waiting[2 * i + 1].revents != 0) slot.worker->read_words();
-      const bool open = waiting[2 * i].revents == 0 || slot.worker->read_answers();
+    std::vector<RequestWorker*> workers;
+    for (const Slot& slot : slots_) workers.push_back(slot.worker.get());
+    RequestWorker::listen(workers, 100);
+    for (Slot& slot : slots_) {
       if (slot.job) {
-        heard(slot, open);
-      } else if (!open) {
+        heard(slot);
+      } else if (slot.worker && !slot.worker->is_open()) {
         slot.worker.reset();
       }
     }
   }
 
-  void heard(Slot& slot, bool open) {
+  void heard(Slot& slot) {
     if (const std::optional<std::string> answer = slot.worker->take_answer()) {
       FurtherRun run = run_of(*answer);
       if (run.result.judge == JudgeKind::state) throw WorldError(run.result.reason);
       took(slot, std::move(run));
-    } else if (!open) {
+    } else if (!slot.worker->is_open()) {
       const Job job = *slot.job;
       const CampaignCase one = cases_.make(job);
       took(slot, {cases_.death(job, one, slot.worker->end()), ""});

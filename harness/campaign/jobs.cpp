@@ -1,22 +1,21 @@
 #include "harness/campaign/jobs.h"
 
-#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <bit>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <new>
 #include <sstream>
 
 #include "harness/base/subprocess.h"
 #include "harness/report/result_json.h"
+#include "harness/run/device_choice.h"
 #include "harness/run/run_case.h"
+#include "harness/run/worker_place.h"
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "oracle/oracle.h"
@@ -25,35 +24,10 @@
 namespace lockstep {
 namespace {
 
-// The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them.
-std::vector<std::string> gpus() {
-  std::vector<std::string> list;
-  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
-    std::istringstream names(visible);
-    for (std::string name; std::getline(names, name, ',');) list.push_back(name);
-    return list;
-  }
-  for (int i = 0; std::filesystem::exists("/dev/nvidia" + std::to_string(i)); ++i)
-    list.push_back(std::to_string(i));
-  return list;
-}
-
-// A case allocates and frees some ten MiB in blocks of every size: what the kernel gave once is
-// kept for the next case.
-void keep_freed_memory() {
-  ::mallopt(M_MMAP_THRESHOLD, 64 << 20);
-  ::mallopt(M_TRIM_THRESHOLD, 256 << 20);
-  ::mallopt(M_TOP_PAD, 16 << 20);
-  ::mallopt(M_ARENA_MAX, 1);  // Ranks are threads that take turns.
-}
-
 void settle(int number, const CampaignOptions& options) {
   keep_freed_memory();
   if (options.run.device == "cuda") {
-    const std::vector<std::string> all = gpus();
-    if (all.size() > 1)
-      ::setenv("CUDA_VISIBLE_DEVICES", all[static_cast<std::size_t>(number) % all.size()].c_str(),
-               1);
+    take_gpu(number, gpus_here());
   } else if (options.memory_limit > 0) {  // CUDA maps far more address space than it uses.
     const rlim_t bytes = static_cast<rlim_t>(options.memory_limit) << 20;
     const rlimit limit{bytes, bytes};

@@ -1,6 +1,7 @@
 // The options of one case, as every part of the harness passes them on.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -10,6 +11,7 @@
 namespace lockstep {
 
 struct LocalRanks;
+class RankTeams;
 
 // Faults by name, "" for none.
 struct PlantedFault {
@@ -26,8 +28,11 @@ struct RunOptions {
   bool bits_alone = false;  // Compare values only, without the checker and the dry-run ledger.
   std::optional<SimOptions::Policy> policy = {};  // Instead of the scenario's schedules.
   const LocalRanks* ranks = nullptr;              // Null: all of the scenario's.
-  double deadline_s = 60;                         // For one collective of ranks that are processes.
+  RankTeams* teams = nullptr;   // Ranks that are processes stay for the next case; null: they end.
+  double deadline_s = 60;       // For one collective of ranks that are processes.
   Observer* watcher = nullptr;  // Is told of every device call, in addition to the checker.
+  // Is told what is done now, for who waits for it: "engine, step 3 of 10". It may be empty.
+  std::function<void(const std::string&)> progress = {};
 };
 
 }  // namespace lockstep

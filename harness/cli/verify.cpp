@@ -8,8 +8,8 @@
 
 #include "harness/base/interrupt_guard.h"
 #include "harness/base/options.h"
-#include "harness/base/progress.h"
 #include "harness/base/stopwatch.h"
+#include "harness/base/work_share.h"
 #include "harness/base/write_file.h"
 #include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
@@ -24,7 +24,10 @@
 #include "harness/run/planted.h"
 #include "harness/run/refusal.h"
 #include "harness/run/suite.h"
-#include "harness/run/worker.h"
+#include "harness/verify/selection.h"
+#include "harness/verify/suite_progress.h"
+#include "harness/verify/suite_run.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 namespace {
@@ -37,6 +40,20 @@ Options verify_options() {
       "moment bit for bit. FILE is a scenario or a folder of them; none: the built-in library.",
       -1);
   options.device().reports().isolation().planted().deadline();
+  options
+      .number(
+          "jobs",
+          "worker processes; default: one a GPU, one a core on the simulated device. Ranks with "
+          "a GPU each run one case at a time",
+          0, 0, 1024)
+      .text("match",
+            "only cases whose name, precision or file contains this; * and ? as in a shell. Short: "
+            "-k PATTERN")
+      .short_form('k', "match")
+      .text("last-failed",
+            "leave out what did not fail in this JSON report of an earlier run (--json)")
+      .text("shard", "i/n: only cases whose place leaves i when divided by n", "0/1")
+      .flag("fail-fast", "begin no case after one that failed");
   options.number("skip-code",
                  "exit status where the device asked for is absent, for test drivers that know one",
                  3, 0, 255);
@@ -54,13 +71,14 @@ Options verify_options() {
 }
 
 // Rows of other scenarios stay as they are.
-void update_costs(const std::vector<PlannedCase>& cases, const std::vector<CaseResult>& results) {
+void update_costs(const std::vector<PlannedCase>& cases,
+                  const std::map<std::size_t, CaseResult>& results) {
   std::map<std::string, std::vector<CostRow>> folders;
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    if (results[i].costs.empty() || fails(results[i])) continue;
-    const Scenario& scenario = cases[i].scenario;
+  for (const auto& [number, result] : results) {
+    if (result.costs.empty() || fails(result)) continue;
+    const Scenario& scenario = at(cases, number).scenario;
     folders[scenario.folder].push_back(
-        {scenario.name, results[i].numerics, cost_digest(scenario), results[i].costs});
+        {scenario.name, result.numerics, cost_digest(scenario), result.costs});
   }
   if (folders.empty()) throw WorldError("verify: no costs were counted; they need --device sim");
   for (auto& [folder, rows] : folders) {
@@ -96,13 +114,6 @@ std::vector<PlannedCase> plan(const std::vector<std::string>& words) {
   }
   if (!errors.empty()) throw refusal(errors);
   return cases;
-}
-
-void show_counts(Progress& progress, std::size_t done, std::size_t all, const CaseResult& result) {
-  char text[256];
-  std::snprintf(text, sizeof text, "[%zu/%zu] %s %s: %s, %.3f s", done, all, result.name.c_str(),
-                result.numerics.c_str(), to_text(result.verdict), result.seconds);
-  progress.show(text);
 }
 
 void print_edges(const std::vector<CaseResult>& results) {
@@ -143,35 +154,37 @@ struct Verified {
   const Options& options;
   const RunOptions& run;
   const Stopwatch& watch;
-  std::vector<CaseResult> results = {};
+  std::map<std::size_t, CaseResult> results = {};  // By the number of the case.
   DeviceInfo device = {};
 
-  void write_reports(bool interrupted) const {
-    boost::json::object whole = run_to_json(results, device, watch.seconds());
+  std::vector<CaseResult> list() const {
+    std::vector<CaseResult> list;
+    for (const auto& [number, result] : results) list.push_back(result);
+    return list;
+  }
+  void write_reports(const std::vector<CaseResult>& list, SuiteEnd end) const {
+    boost::json::object whole = run_to_json(list, device, watch.seconds());
+    const bool interrupted = end == SuiteEnd::interrupted;
     if (interrupted) whole["interrupted"] = true;
-    lockstep::write_reports(options, junit(results, interrupted), whole);
+    if (end == SuiteEnd::after_a_failure) whole["stopped_after_failure"] = true;
+    lockstep::write_reports(options, junit(list, interrupted), whole);
   }
 };
 
-// False where a signal came before the last one.
-bool run_all(const std::vector<PlannedCase>& cases, const WorkerOptions& worker,
-             InterruptGuard& guard, Verified& done) try {
-  Progress progress(done.options.has("quiet"));
-  for (const PlannedCase& one : cases) {
-    if (Interrupts::came()) return false;
-    CaseResult result =
-        one.decided
-            ? *one.decided
-            : judged_by_expectation(one.scenario, run_in_worker(one.scenario, done.run, worker));
-    result.file = one.file;
+SuiteEnd run_all(const std::vector<PlannedCase>& cases, const SuiteOptions& suite,
+                 InterruptGuard& guard, Verified& done) try {
+  SuiteProgress progress(done.options.has("quiet"), cases);
+  const auto finished = [&](std::size_t number, CaseResult result) {
+    result.file = at(cases, number).file;
     const auto held = guard.lock();
     if (!result.device.name.empty()) done.device = result.device;
-    done.results.push_back(std::move(result));
-    show_counts(progress, done.results.size(), cases.size(), done.results.back());
-  }
-  return true;
+    progress.finished(number, result);
+    done.results.insert_or_assign(number, std::move(result));
+  };
+  return run_suite(cases, suite,
+                   {finished, [&](const auto& running) { progress.waited(running); }});
 } catch (const Interrupted&) {
-  return false;
+  return SuiteEnd::interrupted;
 }
 
 // Refuses a case that was named; gives up one of a folder, whose others still run.
@@ -189,15 +202,18 @@ void print(const std::vector<CaseResult>& results, bool quiet) {
   if (!quiet) std::fputs(table(results).c_str(), stdout);
 }
 
-ExitStatus reported(Verified& done, bool interrupted) {
-  std::vector<CaseResult>& results = done.results;
+ExitStatus reported(const Verified& done, SuiteEnd end, std::size_t cases) {
+  std::vector<CaseResult> results = done.list();
   // The cases that were not run might have met it.
-  if (!interrupted) require_that_the_fault_was_met(done.run, results);
+  if (end == SuiteEnd::complete) require_that_the_fault_was_met(done.run, results);
   if (done.run.edges) print_edges(results);
   if (done.options.number("schedules") > 0) print_schedules(results);
   print(results, done.options.has("quiet"));
-  done.write_reports(interrupted);
-  if (interrupted) {
+  if (end == SuiteEnd::after_a_failure)
+    std::printf("stopped after a failure: %zu of %zu cases were not run\n", cases - results.size(),
+                cases);
+  done.write_reports(results, end);
+  if (end == SuiteEnd::interrupted) {
     say_interrupted();
     return interrupted_status(exit_status(results));
   }
@@ -205,6 +221,14 @@ ExitStatus reported(Verified& done, bool interrupted) {
     throw WorldError("every scenario was skipped: nothing was verified");
   }
   return exit_status(results);
+}
+
+// Where --last-failed left nothing.
+ExitStatus nothing_failed(const Options& options) {
+  if (!options.has("quiet"))
+    std::printf("nothing failed in %s\n", options.text("last-failed").c_str());
+  write_reports(options, junit({}), run_to_json({}, {}, 0));
+  return ExitStatus::held;
 }
 
 }  // namespace
@@ -226,6 +250,11 @@ ExitStatus verify_command(const Words& words) {
     files.reads("the command", one.file);
     files.reads_data_of(one.scenario);
   }
+  if (options.has("last-failed")) files.reads("--last-failed", options.text("last-failed"));
+  select(cases, {.pattern = options.text("match"),
+                 .last_failed = options.text("last-failed"),
+                 .share = work_share(options.text("shard"))});
+  if (cases.empty()) return nothing_failed(options);
   if (asks_for_engine(options)) return verify_on_engine(options, cases, guard);
   for (PlannedCase& one : cases) ask_for_schedules(one.scenario, options.number("schedules"));
   try {
@@ -238,15 +267,20 @@ ExitStatus verify_command(const Words& words) {
     std::fprintf(stderr, "lockstep: skipped: %s\n", none.what());
     return static_cast<ExitStatus>(options.number("skip-code"));
   }
-  const WorkerOptions worker{.fork = !options.has("no-fork"),
-                             .timeout_s = options.seconds("timeout")};
+  const auto jobs = static_cast<int>(options.number("jobs"));
+  const SuiteOptions suite{.run = run,
+                           .jobs = jobs > 0 ? jobs : default_jobs(run.device),
+                           .timeout_s = options.seconds("timeout"),
+                           .fork = !options.has("no-fork"),
+                           .fail_fast = options.has("fail-fast")};
   Verified done{.options = options, .run = run, .watch = watch};
   done.device.kind = run.device;
-  const InterruptGuard::AtEnd at_end(guard, [&] { done.write_reports(true); });
-  const bool interrupted = !run_all(cases, worker, guard, done);
+  const InterruptGuard::AtEnd at_end(
+      guard, [&] { done.write_reports(done.list(), SuiteEnd::interrupted); });
+  const SuiteEnd end = run_all(cases, suite, guard, done);
   guard.take_over();
-  if (!interrupted && !run.costs) update_costs(cases, done.results);
-  return reported(done, interrupted);
+  if (end == SuiteEnd::complete && !run.costs) update_costs(cases, done.results);
+  return reported(done, end, cases.size());
 }
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include "harness/judge/eager_judge.h"
 #include "harness/judge/eager_reference.h"
 #include "harness/judge/observer_list.h"
+#include "harness/judge/run_progress.h"
 #include "kernels/core/at.h"
 
 namespace lockstep {
@@ -28,9 +29,12 @@ std::unique_ptr<Judge> make_judge(const JudgedCase& one) {
 const std::vector<oracle::Parameter> kNoParameters;  // For evaluations, which change none.
 
 // Returns whether no rank has found anything.
-bool observed_step(std::int64_t step, ExpectedSteps& steps, ComparedRun::Rank& rank) {
+bool observed_step(std::int64_t step, ExpectedSteps& steps, ComparedRun::Rank& rank,
+                   const RunProgress& progress) {
   Trainer& trainer = rank.engine.trainer;
+  progress.tell("reference", step);
   const ExpectedSteps::Judged& judged = steps.step(step);
+  progress.tell("engine", step);
   StepComparison& compared = rank.comparison.begin(
       rank.readback, {step, judged.documents, judged.want, steps.judge().parameters()});
   compared.finish_step(trainer.step(), Compared::every_pass);
@@ -44,9 +48,10 @@ bool observed_step(std::int64_t step, ExpectedSteps& steps, ComparedRun::Rank& r
   return rank.holds_so_far();
 }
 
-bool unobserved_step(std::int64_t step, const ReferenceResults& reference,
-                     ComparedRun::Rank& rank) {
+bool unobserved_step(std::int64_t step, const ReferenceResults& reference, ComparedRun::Rank& rank,
+                     const RunProgress& progress) {
   static const StepData no_documents;
+  progress.tell("engine", step);
   Trainer& trainer = rank.engine.trainer;
   rank.comparison
       .begin(rank.readback, {step, no_documents, at(reference.steps, step), reference.parameters})
@@ -64,10 +69,12 @@ void compare_results(const JudgedCase& one, const ReferenceResults& reference,
                      const SimOptions& sim, Observer* told, CostCounter& costs,
                      RunOutcome& outcome) {
   ComparedRun run(one.scenario, one.data, one.options, sim, Compared::result_only, told);
+  const RunProgress progress(one.options, "unobserved run", one.scenario.training.steps);
   collect(outcome, run, [&] {
     run.on_ranks([&](ComparedRun::Rank& rank) {
       std::int64_t step = 0;
-      while (step < one.scenario.training.steps && unobserved_step(step, reference, rank)) ++step;
+      while (step < one.scenario.training.steps && unobserved_step(step, reference, rank, progress))
+        ++step;
       costs.close(rank.engine.number());
       run.count(rank.engine);
       if (step < one.scenario.training.steps) return;
@@ -165,9 +172,11 @@ RunOutcome reference_run(const JudgedCase& one, std::int64_t seed) {
                       one.observer(checker));
       outcome.device = run.device().info();
       collect(outcome, run, [&] {
+        const RunProgress progress(sound, "eager run", plain.training.steps);
         run.on_ranks([&](ComparedRun::Rank& rank) {
           EagerReference reference(plain, rank);
           for (std::int64_t step = 0; step < plain.training.steps; ++step) {
+            progress.tell("engine", step);
             reference.step();
             if (rank.engine.trainer.evaluation_is_due()) reference.evaluate();
           }
@@ -190,11 +199,13 @@ RunOutcome observed_run(const JudgedCase& one, std::int64_t seed) {
     {
       ComparedRun run(one.scenario, one.data, one.options, one.simulator(seed),
                       Compared::every_pass, one.observer(checker));
+      const RunProgress progress(one.options, "observed run", one.scenario.training.steps);
       outcome.device = run.device().info();
       collect(outcome, run, [&] {
         run.on_ranks([&](ComparedRun::Rank& rank) {
           std::int64_t step = 0;
-          while (step < one.scenario.training.steps && observed_step(step, steps, rank)) ++step;
+          while (step < one.scenario.training.steps && observed_step(step, steps, rank, progress))
+            ++step;
           if (step == one.scenario.training.steps)
             compare_digest(outcome, rank, steps.judge().weight_digest());
         });

@@ -173,6 +173,7 @@ class Case {
   }
 
   void explore_schedules(const JudgedCase& one, const ReferenceResults& results) {
+    if (options_.progress) options_.progress("other schedules, by tags");
     ScheduleExploration exploration(one, results, program_);
     result_.schedules = exploration.bound();
     result_.counters[Counter::schedules_explored] = exploration.schedules();

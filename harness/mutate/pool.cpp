@@ -1,7 +1,5 @@
 #include "harness/mutate/pool.h"
 
-#include <poll.h>
-
 #include <cstdio>
 #include <memory>
 #include <sstream>
@@ -53,11 +51,10 @@ class Pool {
 
  private:
   struct Slot {
-    std::unique_ptr<CampaignWorker> worker;
+    std::unique_ptr<RequestWorker> worker;
     int trial = -1;
     EvaluationRun run;
     double deadline = 0;
-    bool open = true;
   };
 
   bool over() const {
@@ -77,30 +74,20 @@ class Pool {
       const auto answer = [this](const std::string& request, const auto&) {
         return run_here(request);
       };
-      slot.worker = std::make_unique<CampaignWorker>(WorkerSetup{{}, answer});
+      slot.worker = std::make_unique<RequestWorker>(WorkerSetup{{}, answer});
     }
-    slot.open = true;
     slot.deadline =
         watch_.seconds() + options_.timeout_s * (slot.run.mode == EvaluationMode::prove ? 10 : 1);
     slot.worker->ask(std::to_string(slot.run.fault) + " " + std::to_string(slot.run.at) + " " +
                      std::to_string(static_cast<int>(slot.run.mode)));
   }
 
-  static void listen(std::vector<Slot>& slots) {
-    std::vector<pollfd> waiting;
+  static void listen(const std::vector<Slot>& slots) {
+    std::vector<RequestWorker*> workers;
     for (const Slot& slot : slots) {
-      if (slot.trial < 0) continue;
-      waiting.push_back({slot.worker->answers(), POLLIN, 0});
-      waiting.push_back({slot.worker->words(), POLLIN, 0});
+      if (slot.trial >= 0) workers.push_back(slot.worker.get());
     }
-    ::poll(waiting.data(), waiting.size(), 200);
-    std::size_t i = 0;
-    for (Slot& slot : slots) {
-      if (slot.trial < 0) continue;
-      if (waiting[i].revents != 0) slot.open = slot.worker->read_answers();
-      if (waiting[i + 1].revents != 0) slot.worker->read_words();
-      i += 2;
-    }
+    RequestWorker::listen(workers, 200);
   }
 
   void look_at(Slot& slot) {
@@ -108,7 +95,7 @@ class Pool {
       return take(slot, result_from_json(boost::json::parse(*answer)));
     }
     const bool late = watch_.seconds() > slot.deadline;
-    if (slot.open && !late) return;
+    if (slot.worker->is_open() && !late) return;
     ChildEnd end = slot.worker->end();
     end.timed_out = late;
     slot.worker.reset();

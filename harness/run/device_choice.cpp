@@ -63,6 +63,8 @@ CudaProbe probe_cuda() {
           .why = carrier.reason};
 }
 
+int gpus_here() { return probed_once().gpus; }
+
 std::string cudnn_is_off(const DeviceInfo& info) {
   if (info.cudnn_frontend.empty()) return "built without cudnn-frontend";
   if (info.cudnn.empty()) return "libcudnn.so.9 is not found";
@@ -71,7 +73,7 @@ std::string cudnn_is_off(const DeviceInfo& info) {
 
 std::string choose_device(const std::string& asked) {
   if (asked == "sim") return "sim";
-  const CudaProbe probe = probe_cuda();
+  const CudaProbe& probe = probed_once();
   if (probe.present) return "cuda";
   if (asked == "cuda") throw NoDevice("no CUDA device: " + probe.why);
   std::fprintf(stderr, "lockstep: the simulated device runs, since there is no GPU: %s\n",

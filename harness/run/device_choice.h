@@ -21,6 +21,9 @@ struct CudaProbe {
 };
 CudaProbe probe_cuda();
 
+// The GPUs that a process of this program sees; it asks once, and children have the answer.
+int gpus_here();
+
 // Returns "sim" or "cuda" for the value of --device. Throws NoDevice for cuda without a GPU.
 std::string choose_device(const std::string& asked);
 

@@ -187,6 +187,8 @@ class RankProcesses {
 
 // ---- Processes that a launcher started ----------------------------------------------------------
 
+SharedPlace place_in(const std::string& folder) { return {folder + "/meeting"}; }
+
 std::string same_in_all(const Scenario& scenario) {
   return std::string("lockstep ") + version() + " " + revision() + "\n" + to_yaml(scenario);
 }
@@ -259,21 +261,30 @@ bool over_nccl(const Scenario& scenario, const std::string& device, bool by_laun
          (transport == Transport::automatic && by_launcher && device == "cuda");
 }
 
+SharedSegment meeting_in(const RunFolder& folder, const Scenario& scenario) {
+  return SharedMemoryStore::create(place_in(folder.path()),
+                                   static_cast<int>(scenario.parallel.data));
+}
+
+ExitStatus run_as_rank(int rank, const std::string& folder, const Scenario& scenario,
+                       double deadline_s,
+                       const std::function<ExitStatus(const LocalRanks&)>& body) {
+  const int count = static_cast<int>(scenario.parallel.data);
+  const auto meeting = [&](int number) {
+    return std::make_unique<SharedMemoryStore>(place_in(folder), number, count, deadline_s);
+  };
+  return run_process({.number = rank, .of = count, .local = rank, .meeting = meeting}, scenario,
+                     over_nccl(scenario, "", false), body);
+}
+
 ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFolder& folder,
                        const std::function<ExitStatus(const LocalRanks&)>& body,
                        const RankEnded& ended) {
-  const SharedPlace place{folder.path() + "/meeting"};
-  const int count = static_cast<int>(scenario.parallel.data);
-  const SharedSegment segment = SharedMemoryStore::create(place, count);
-  const bool apart = over_nccl(scenario, "", false);
-  const auto meeting = [&](int rank) {
-    return std::make_unique<SharedMemoryStore>(place, rank, count, deadline_s);
-  };
-  RankProcesses processes(count, [&](int rank) {
-    return run_process({.number = rank, .of = count, .local = rank, .meeting = meeting}, scenario,
-                       apart, body);
+  const SharedSegment segment = meeting_in(folder, scenario);
+  RankProcesses processes(static_cast<int>(scenario.parallel.data), [&](int rank) {
+    return run_as_rank(rank, folder.path(), scenario, deadline_s, body);
   });
-  return processes.wait(deadline_s + 5, ended);
+  return processes.wait(deadline_s + kNoticeSeconds, ended);
 }
 
 ExitStatus launch(const Scenario& scenario, const LaunchOptions& options,

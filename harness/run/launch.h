@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "engine/rendezvous/shared_segment.h"
 #include "harness/base/errors.h"
 #include "harness/base/options.h"
 #include "harness/base/run_folder.h"
@@ -12,6 +13,9 @@
 #include "scenarios/scenario.h"
 
 namespace lockstep {
+
+// Ranks notice within the deadline of a collective that another failed; this comes on top.
+inline constexpr double kNoticeSeconds = 5;
 
 struct LaunchOptions {
   std::string device = "sim";
@@ -33,6 +37,13 @@ bool over_nccl(const Scenario& scenario, const std::string& device, bool by_laun
 ExitStatus launch(const Scenario& scenario, const LaunchOptions& options,
                   const std::function<ExitStatus(const LocalRanks&)>& body);
 
+// The place where the ranks of a run meet whose processes this one started, by a folder of the run.
+SharedSegment meeting_in(const RunFolder& folder, const Scenario& scenario);
+// Runs `body` as one of these ranks, in a process of its own; over NCCL only if the scenario says
+// so. Exceptions are reported on stderr.
+ExitStatus run_as_rank(int rank, const std::string& folder, const Scenario& scenario,
+                       double deadline_s, const std::function<ExitStatus(const LocalRanks&)>& body);
+
 // The end of a rank's process.
 struct RankEnd {
   int signal = 0;        // The signal that killed it, 0 for none.
@@ -40,8 +51,8 @@ struct RankEnd {
   bool stopped = false;  // By this process: it had not noticed that another failed.
 };
 
-// The same with processes that this one starts, under any launcher; over NCCL only if the scenario
-// says so. `ended` is called at the end of each process; it may be empty.
+// launch() with processes that this one starts, under any launcher. `ended` is called at the end of
+// each process; it may be empty.
 using RankEnded = std::function<void(int rank, const RankEnd&)>;
 ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFolder& folder,
                        const std::function<ExitStatus(const LocalRanks&)>& body,

@@ -16,7 +16,16 @@ std::string gigabytes(double bytes) {
   return text;
 }
 
+double memory_needed(const RunEstimate& estimate, const MemoryUse& use) {
+  return (use.engine_on_host ? estimate.engine(use.ranks) : estimate.documents) +
+         (use.reference ? estimate.reference : 0);
+}
+
 }  // namespace
+
+double memory_needed(const Scenario& scenario, const MemoryUse& use) {
+  return memory_needed(estimate_run(scenario), use);
+}
 
 MemoryUse memory_use(const Scenario& scenario, const std::string& device) {
   return {.engine_on_host = device == "sim",
@@ -27,8 +36,7 @@ MemoryUse memory_use(const Scenario& scenario, const std::string& device) {
 std::string lack_of_memory(const Scenario& scenario, const MemoryUse& use) {
   const MachineMemory memory = machine_memory();
   const RunEstimate estimate = estimate_run(scenario);
-  const double needed = (use.engine_on_host ? estimate.engine(use.ranks) : estimate.documents) +
-                        (use.reference ? estimate.reference : 0);
+  const double needed = memory_needed(estimate, use);
   if (needed <= static_cast<double>(memory.bytes)) return "";
   const double largest = std::max({estimate.state, estimate.activations, estimate.documents});
   const char* keys =

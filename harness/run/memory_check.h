@@ -16,6 +16,9 @@ struct MemoryUse {
 // What judging `scenario` on this device uses.
 MemoryUse memory_use(const Scenario& scenario, const std::string& device);
 
+// The least memory of the host that it takes, in bytes.
+double memory_needed(const Scenario& scenario, const MemoryUse& use);
+
 // Why the machine's memory is not enough, and which keys to lower; "" where it is enough. This is
 // asked before a worker starts, because the kernel kills a process that takes too much, and perhaps
 // others with it, without a message.

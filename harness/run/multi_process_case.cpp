@@ -20,6 +20,7 @@
 #include "harness/report/result_json.h"
 #include "harness/run/device_choice.h"
 #include "harness/run/launch.h"
+#include "harness/run/rank_teams.h"
 #include "harness/run/worker.h"
 #include "kernels/core/at.h"
 
@@ -100,8 +101,9 @@ CaseResult broken_case(const Scenario& scenario, const RunOptions& options, Judg
   return result;
 }
 
-CaseResult run_case_in_folder(const Scenario& scenario, const RunOptions& options,
-                              const RunFolder& folder) {
+// Of processes that end with the case.
+std::vector<RankReport> reports_of_new_ranks(const Scenario& scenario, const RunOptions& options,
+                                             const RunFolder& folder) {
   const auto path = [&](int rank) { return folder.path() + "/" + std::to_string(rank); };
   const auto said = [&](int rank) { return path(rank) + ".said"; };
   const auto judge = [&](const LocalRanks& ranks) {
@@ -112,21 +114,26 @@ CaseResult run_case_in_folder(const Scenario& scenario, const RunOptions& option
     std::ofstream(path(ranks.first())) << boost::json::serialize(to_json(result));
     return ExitStatus::held;
   };
-  std::vector<RankEnd> ends(scenario.parallel.data);
+  std::vector<RankReport> reports(scenario.parallel.data);
   // Its words are passed on at once: others may wait for it until the watchdog comes.
   const auto ended = [&](int rank, const RankEnd& end) {
-    at(ends, rank) = end;
-    std::fputs(text_of(said(rank)).c_str(), stderr);
+    at(reports, rank) = {text_of(path(rank)), end, text_of(said(rank))};
+    std::fputs(at(reports, rank).said.c_str(), stderr);
   };
   launch_here(scenario, options.deadline_s, folder, judge, ended);
+  return reports;
+}
+
+CaseResult judged(const Scenario& scenario, const RunOptions& options,
+                  const std::vector<RankReport>& reports) {
   std::vector<CaseResult> results;
-  for (int rank = 0; rank < scenario.parallel.data; ++rank) {
-    const std::string result = text_of(path(rank));
-    if (!result.empty()) {
-      results.push_back(result_from_json(boost::json::parse(result)));
+  for (std::size_t rank = 0; rank < reports.size(); ++rank) {
+    const RankReport& one = reports[rank];
+    if (!one.result.empty()) {
+      results.push_back(result_from_json(boost::json::parse(one.result)));
       continue;
     }
-    results.push_back(lost_rank(scenario, options, at(ends, rank), text_of(said(rank))));
+    results.push_back(lost_rank(scenario, options, one.end, one.said));
     results.back().reason = "rank " + std::to_string(rank) + ": " + results.back().reason;
   }
   // A planted fault may be met by a rank whose result is not the one that is told.
@@ -154,7 +161,9 @@ CaseResult run_case_in_processes(const Scenario& scenario, const RunOptions& opt
   } catch (const WorldError& error) {
     return broken_case(scenario, options, JudgeKind::disk, error.what());
   }
-  return run_case_in_folder(scenario, options, *folder);
+  return judged(scenario, options,
+                options.teams != nullptr ? options.teams->run(scenario, options, *folder)
+                                         : reports_of_new_ranks(scenario, options, *folder));
 }
 
 }  // namespace lockstep

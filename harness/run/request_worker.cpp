@@ -69,7 +69,7 @@ void answer_requests(const WorkerSetup& setup) {
   while (true) {
     std::size_t newline;
     while ((newline = unread.find('\n')) == std::string::npos) {
-      if (!read_some(kRequests, unread)) return;  // The campaign is over.
+      if (!read_some(kRequests, unread)) return;  // The parent wants no more.
     }
     const std::string answer = setup.answer(unread.substr(0, newline), phase);
     unread.erase(0, newline + 1);
@@ -78,7 +78,7 @@ void answer_requests(const WorkerSetup& setup) {
 }
 
 [[noreturn]] void be_the_worker(const WorkerSetup& setup) {
-  // Runners send these to all of us; the campaign decides, and a case that they cut off would count
+  // Runners send these to all of us; the parent decides, and a case that they cut off would count
   // as a crash.
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
@@ -114,6 +114,12 @@ std::string function_of(const std::string& frame) {
   return name;
 }
 
+// From here on outwards all workers are alike.
+bool is_common(const std::string& function) {
+  return function == "lockstep::CampaignJobs::answer" ||
+         function == "lockstep::SuiteWorker::answer";
+}
+
 std::string stack_of(const std::string& said) {
   constexpr int kMostFrames = 12;
   std::istringstream lines(said);
@@ -121,8 +127,8 @@ std::string stack_of(const std::string& said) {
   int frames = 0;
   while (std::getline(lines, line) && frames < kMostFrames) {
     const std::string function = function_of(line);
-    if (function.empty() || function == "print_stack") continue;
-    if (function == "lockstep::CampaignJobs::answer") break;  // From here on all workers are alike.
+    if (function.empty() || function == "print_stack" || function.starts_with("std::")) continue;
+    if (is_common(function)) break;
     stack += (stack.empty() ? "" : " < ") + function;
     ++frames;
   }
@@ -131,7 +137,7 @@ std::string stack_of(const std::string& said) {
 
 }  // namespace
 
-CampaignWorker::CampaignWorker(const WorkerSetup& setup) {
+RequestWorker::RequestWorker(const WorkerSetup& setup) : echo_(setup.echo) {
   const std::array<int, 2> requests = make_pipe(), answers = make_pipe(), words = make_pipe();
   std::fflush(nullptr);
   const pid_t parent = ::getpid();
@@ -152,40 +158,58 @@ CampaignWorker::CampaignWorker(const WorkerSetup& setup) {
   ::fcntl(words_, F_SETFL, O_NONBLOCK);
 }
 
-CampaignWorker::~CampaignWorker() {
+RequestWorker::~RequestWorker() {
   end();
   for (const int descriptor : {requests_, answers_, words_}) ::close(descriptor);
 }
 
-void CampaignWorker::ask(const std::string& request) {
+void RequestWorker::ask(const std::string& request) {
   answer_.reset();
   said_.clear();
   phase_ = "waiting for the worker";
-  write_all(requests_, request + "\n");  // A worker that is gone shows at its other end.
+  // A worker that is gone shows at its other end.
+  const auto before = std::signal(SIGPIPE, SIG_IGN);
+  write_all(requests_, request + "\n");
+  std::signal(SIGPIPE, before);
 }
 
-bool CampaignWorker::read_answers() {
-  const bool open = read_some(answers_, unread_);
+void RequestWorker::listen(const std::vector<RequestWorker*>& workers, int milliseconds) {
+  std::vector<pollfd> waiting;
+  for (const RequestWorker* one : workers) {
+    // One whose end is known would be ready always.
+    waiting.push_back({one != nullptr && one->open_ ? one->answers_ : -1, POLLIN, 0});
+    waiting.push_back({one != nullptr && one->open_ ? one->words_ : -1, POLLIN, 0});
+  }
+  ::poll(waiting.data(), waiting.size(), milliseconds);
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    if (waiting[2 * i + 1].revents != 0) workers[i]->read_words();
+    if (waiting[2 * i].revents != 0) workers[i]->read_answers();
+  }
+}
+
+void RequestWorker::read_answers() {
+  open_ = read_some(answers_, unread_);
   for (std::size_t newline; (newline = unread_.find('\n')) != std::string::npos;
        unread_.erase(0, newline + 1)) {
     const std::string line = unread_.substr(0, newline);
     if (line.starts_with("phase ")) phase_ = line.substr(6);
     if (line.starts_with("answer ")) answer_ = line.substr(7);
   }
-  return open;
 }
 
-void CampaignWorker::read_words() {
+void RequestWorker::read_words() {
+  const std::size_t before = said_.size();
   read_some(words_, said_);
+  if (echo_) write_all(STDERR_FILENO, std::string_view(said_).substr(before));
   if (said_.size() > kMostWords) said_.erase(0, said_.size() - kMostWords / 2);
 }
 
-std::optional<std::string> CampaignWorker::take_answer() {
+std::optional<std::string> RequestWorker::take_answer() {
   if (answer_) ++served_;
   return std::exchange(answer_, std::nullopt);
 }
 
-std::string CampaignWorker::where() {
+std::string RequestWorker::where() {
   read_words();
   said_.clear();
   if (child_ < 0 || ::kill(child_, SIGUSR1) != 0) return "";
@@ -196,7 +220,7 @@ std::string CampaignWorker::where() {
   return stack_of(said_);
 }
 
-ChildEnd CampaignWorker::end() {
+ChildEnd RequestWorker::end() {
   ChildEnd end;
   if (child_ < 0) return end;
   // One that closed its end is dying by itself; how it dies is what we want to know.

@@ -16,15 +16,6 @@
 namespace lockstep {
 namespace {
 
-CaseResult run_planted(const Scenario& scenario, const RunOptions& run) {
-  plant_fault(run.planted.engine);
-  if (fault(kCrashFault)) std::abort();
-  while (fault(kHangFault)) ::pause();
-  CaseResult result = run_case(scenario, run);
-  plant_fault("");
-  return result;
-}
-
 std::string signal_name(int signal) {
   const char* name = ::sigabbrev_np(signal);
   return name ? std::string("SIG") + name : "signal " + std::to_string(signal);
@@ -37,6 +28,15 @@ std::string seconds_text(double seconds) {
 }
 
 }  // namespace
+
+CaseResult run_with_fault(const Scenario& scenario, const RunOptions& run) {
+  plant_fault(run.planted.engine);
+  if (fault(kCrashFault)) std::abort();
+  while (fault(kHangFault)) ::pause();
+  CaseResult result = run_case(scenario, run);
+  plant_fault("");
+  return result;
+}
 
 void judge_death(CaseResult& result, const ChildEnd& end, double timeout_s) {
   result.verdict = Verdict::broken;
@@ -66,9 +66,9 @@ void judge_death(CaseResult& result, const ChildEnd& end, double timeout_s) {
 
 CaseResult run_in_worker(const Scenario& scenario, const RunOptions& run,
                          const WorkerOptions& worker) {
-  if (!worker.fork) return run_planted(scenario, run);
+  if (!worker.fork) return run_with_fault(scenario, run);
   const ChildEnd end =
-      run_in_child([&] { return boost::json::serialize(to_json(run_planted(scenario, run))); },
+      run_in_child([&] { return boost::json::serialize(to_json(run_with_fault(scenario, run))); },
                    worker.timeout_s, worker.echo);
   if (end.finished) return result_from_json(boost::json::parse(end.output));
   CaseResult result = unjudged_case(scenario, run);

@@ -20,6 +20,8 @@ struct WorkerOptions {
 inline constexpr const char* kCrashFault = "harness-test-crash";
 inline constexpr const char* kHangFault = "harness-test-hang";
 
+// Runs a case in this process, with the fault that `run` plants.
+CaseResult run_with_fault(const Scenario& scenario, const RunOptions& run);
 CaseResult run_in_worker(const Scenario& scenario, const RunOptions& run,
                          const WorkerOptions& worker);
 

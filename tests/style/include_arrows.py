@@ -41,7 +41,7 @@ FLOORS = {
         ["generate", "recount", "report"],
         ["judge"],
         ["run", "wire"],
-        ["bench", "campaign", "foreign", "mutate", "shrink"],
+        ["bench", "campaign", "foreign", "mutate", "shrink", "verify"],
         ["packing"],
         ["cli"],
     ],

@@ -4,14 +4,12 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <boost/json.hpp>
-#include <chrono>
 #include <filesystem>
-#include <thread>
 
 #include "tests/support/program.h"
+#include "tests/support/started.h"
 
 namespace lockstep {
 namespace {
@@ -298,27 +296,14 @@ TEST(CommandLineEdges, EveryCommandTellsItsVersion) {
 TEST(CommandLineEdges, AWorkerDiesWithItsParent) {
   const TemporaryFolder folder;
   const std::string file = folder.file("case.yaml", "schema: 1\nname: hangs\n");
-  // The worker holds the write end of this pipe until it dies.
-  int pipe[2];
-  ASSERT_EQ(::pipe(pipe), 0);
-  const pid_t parent = ::fork();
-  ASSERT_GE(parent, 0);
-  if (parent == 0) {
-    ::close(pipe[0]);
-    ::execl(lockstep_program().c_str(), "lockstep", "verify", "--device", "sim", "--quiet",
-            "--plant", "harness-test-hang", file.c_str(), nullptr);
-    ::_exit(127);
-  }
-  ::close(pipe[1]);
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
-  ASSERT_EQ(::waitpid(parent, nullptr, WNOHANG), 0) << "it hangs, as planted";
-  ASSERT_EQ(::kill(parent, SIGKILL), 0);
-  ASSERT_EQ(::waitpid(parent, nullptr, 0), parent);
-  ::alarm(20);  // Instead of a hang of its own.
-  char byte;
-  EXPECT_EQ(::read(pipe[0], &byte, 1), 0) << "the end of the stream comes when nobody holds it";
-  ::alarm(0);
-  ::close(pipe[0]);
+  Started command("verify --device sim --quiet --plant harness-test-hang " + file, 0,
+                  folder / "out");
+  ASSERT_TRUE(comes_true([&] { return !children_of(command.pid()).empty(); }));
+  const std::vector<pid_t> workers = children_of(command.pid());
+  pause_ms(100);
+  ASSERT_EQ(::kill(command.pid(), SIGKILL), 0);
+  for (const pid_t worker : workers)
+    EXPECT_TRUE(comes_true([&] { return !lives(worker); })) << worker;
 }
 
 }  // namespace
