@@ -4,7 +4,8 @@
 
 namespace lockstep {
 
-CopyLanes::Lane::Lane(Device& device, int slots) : stream(device, "graph") {
+CopyLanes::Lane::Lane(Device& device, int count, int slots) {
+  for (int i = 0; i < count; ++i) streams.emplace_back(device, "graph");
   for (int slot = 0; slot < slots; ++slot) compute_done.emplace_back(device, "graph compute done");
 }
 
@@ -12,9 +13,10 @@ CopyLanes::CopyLanes(Device& device, const Stream& compute, const OffloadPlan& p
     : compute_(compute), fork_(device, "launch fork") {
   const auto slots = static_cast<int>(plan.slots);
   for (const OffloadGroup& group : plan.groups) {
-    if (group.leaves_in_graph) lanes_.try_emplace({group.d2h.begin, true}, device, slots);
+    if (group.leaves_in_graph)
+      lanes_.try_emplace({group.d2h.begin, true}, device, plan.sets, slots);
     if (group.returns_in_graph)
-      lanes_.try_emplace({plan.segment_of(group.h2d.begin), false}, device, slots);
+      lanes_.try_emplace({plan.segment_of(group.h2d.begin), false}, device, 1, slots);
   }
 }
 
@@ -28,7 +30,8 @@ void CopyLanes::end_compute(const RegionPass& pass, const Stream& stream) const 
 
 void CopyLanes::launch(const RegionPass& pass,
                        const std::function<void(const Stream&)>& launch) const {
-  const Stream& stream = lanes_.at({pass.segment, pass.forward}).stream;
+  const std::vector<Stream>& streams = lanes_.at({pass.segment, pass.forward}).streams;
+  const Stream& stream = at(streams, pass.slot % std::ssize(streams));
   compute_.record(fork_);
   stream.wait(fork_);
   launch(stream);

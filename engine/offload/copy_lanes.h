@@ -1,7 +1,11 @@
 // Launch streams for the graphs that hold copies. A launch is complete when all of its nodes are,
 // so on the stream of compute the tail of a copy would hold up what follows. Each region and
-// direction has a stream of its own instead: it waits for compute, and compute waits for the event
+// direction has streams of its own instead: they wait for compute, and compute waits for the event
 // behind the ops of the graph, which is recorded before the graph joins its copies.
+//
+// Forward passes have one for each set of bins: on one stream alone a forward pass would wait for
+// the copies of the forward pass before it, whose bins it does not write. A backward pass reads
+// what the copies back of the backward pass before it brought, so these need no second stream.
 #pragma once
 
 #include <functional>
@@ -35,8 +39,8 @@ class CopyLanes {
 
  private:
   struct Lane {
-    Lane(Device& device, int slots);
-    Stream stream;
+    Lane(Device& device, int count, int slots);
+    std::vector<Stream> streams;      // Slot s launches on stream s % size.
     std::vector<Event> compute_done;  // For each slot; external.
   };
   const Event& compute_done(const RegionPass& pass) const;
