@@ -15,6 +15,7 @@
 #include "harness/expect/expectations.h"
 #include "harness/expect/parameter_table.h"
 #include "harness/expect/run_estimate.h"
+#include "harness/megatron/from_megatron.h"
 #include "harness/report/describe_json.h"
 #include "harness/report/offload_matrix.h"
 #include "harness/report/offload_table.h"
@@ -208,6 +209,19 @@ ExitStatus describe_defaults(const Options& options) {
   return ExitStatus::held;
 }
 
+// Prints the scenario that a file of Megatron-LM asks for, with what it could not carry.
+ExitStatus describe_from_megatron(const Options& options) {
+  const std::string path = options.text("from-megatron");
+  const Sizes sizes = options.text("sizes") == "keep" ? Sizes::keep : Sizes::small;
+  const std::string yaml = to_commented_yaml(from_megatron_file(path, sizes), path, sizes);
+  if (options.has("yaml")) {
+    write_file(options.text("yaml"), yaml);
+  } else {
+    std::fputs(yaml.c_str(), stdout);
+  }
+  return ExitStatus::held;
+}
+
 }  // namespace
 
 ExitStatus describe_command(const Words& words) {
@@ -225,9 +239,19 @@ ExitStatus describe_command(const Words& words) {
   options.text("offload-json", "write the offload plan to this file");
   options.text("engine",
                "what the engine that this command starts honours, and what is left of FILE on it");
+  options.text("from-megatron",
+               "print the scenario that this file asks for: a command line of Megatron-LM, or the "
+               "block of arguments in its log");
+  options.choice("sizes", "with --from-megatron: sizes as they are, or small ones of that kind",
+                 {"small", "keep"}, "small");
+  options.text("yaml", "with --from-megatron: write the scenario to this file");
   options.device();  // Every command takes it; none is opened here.
   if (!options.parse(words)) return ExitStatus::held;
-  const CommandFiles files(options, {"offload-json"});
+  const CommandFiles files(options, {"offload-json", "yaml"});
+  if (options.has("from-megatron")) {
+    files.reads("--from-megatron", options.text("from-megatron"));
+    return describe_from_megatron(options);
+  }
   if (asks_for_engine(options)) {
     return describe_engine(
         options, options.words().empty() ? std::vector<Scenario>() : cases_of(options.word(), ""));

@@ -16,6 +16,7 @@
 #include "harness/cli/engine_commands.h"
 #include "harness/cli/write_reports.h"
 #include "harness/costs/costs.h"
+#include "harness/megatron/from_megatron.h"
 #include "harness/report/report.h"
 #include "harness/report/result_json.h"
 #include "harness/run/device_choice.h"
@@ -63,6 +64,9 @@ Options verify_options() {
   options.flag("edges",
                "list the waits that protect nothing: without them every conflicting access is "
                "still in order");
+  options.text("from-megatron",
+               "verify the scenario, of small sizes, that this file asks for: a command line of "
+               "Megatron-LM, or the block of arguments in its log");
   options.flag("update-costs",
                "write what each scenario asks of the simulated device to costs.txt in its folder, "
                "instead of comparing with it");
@@ -95,8 +99,12 @@ void update_costs(const std::vector<PlannedCase>& cases,
 }
 
 // Reads everything before any device is opened; all refusals are printed at once.
-std::vector<PlannedCase> plan(const std::vector<std::string>& words) {
+std::vector<PlannedCase> plan(const std::vector<std::string>& words, const std::string& megatron) {
   std::vector<PlannedCase> cases;
+  if (!megatron.empty()) {
+    cases.push_back({megatron, from_megatron_file(megatron, Sizes::small).scenario, {}});
+    if (words.empty()) return cases;
+  }
   std::vector<ScenarioError> errors;
   // `folder`: where they were found; "" for a file that was named.
   const auto add = [&](const std::vector<std::string>& files, const std::string& folder) {
@@ -245,7 +253,7 @@ ExitStatus verify_command(const Words& words) {
   run.edges = options.has("edges");
   run.costs = !options.has("update-costs");
   run.deadline_s = options.seconds("deadline");
-  std::vector<PlannedCase> cases = plan(options.words());
+  std::vector<PlannedCase> cases = plan(options.words(), options.text("from-megatron"));
   for (const PlannedCase& one : cases) {
     files.reads("the command", one.file);
     files.reads_data_of(one.scenario);

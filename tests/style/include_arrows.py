@@ -41,7 +41,7 @@ FLOORS = {
         ["generate", "recount", "report"],
         ["judge"],
         ["run", "wire"],
-        ["bench", "campaign", "foreign", "mutate", "shrink", "verify"],
+        ["bench", "campaign", "foreign", "megatron", "mutate", "shrink", "verify"],
         ["packing"],
         ["cli"],
     ],

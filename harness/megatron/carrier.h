@@ -1,0 +1,76 @@
+// Collects keys of a scenario from fields of Megatron-LM, and which fields were looked at.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "harness/megatron/from_megatron.h"
+#include "harness/megatron/table.h"
+
+namespace lockstep {
+
+class Carrier {
+ public:
+  Carrier(const MegatronRequest& request, Sizes sizes) : request_(request), sizes_(sizes) {}
+
+  void carry();
+  // Until the rules of legality are satisfied, each by the value that it names as nearest.
+  FromMegatron settled(const std::string& file) &&;
+
+ private:
+  // carry_model.cpp
+  void pattern();
+  void attention();
+  void mamba();
+  void mlp();
+  void experts();
+  void recompute();
+  // carry_training.cpp
+  void ranks_and_batches();
+  void data();
+  void steps();
+  void optimizer();
+  // carry_machinery.cpp
+  void graphs();
+  void offload();
+  void sharding();
+  // carrier.cpp
+  void plain();
+  void fixed();
+  void rest();
+
+  bool small() const { return sizes_ == Sizes::small; }
+  bool meets(When when) const;
+  bool has_symbol(char symbol) const { return pattern_.find(symbol) != std::string::npos; }
+  // `given` as it is, or `small` under small sizes.
+  std::int64_t sized(std::int64_t given, std::int64_t small_one) const;
+  std::int64_t required(const std::string& field) const;
+  // Looks at a field: it will not be listed as left.
+  void use(const std::string& field) { used_.insert(field); }
+  void set(const std::string& key, const std::string& value, const std::string& field = "");
+  void set(const std::string& key, std::int64_t value, const std::string& field = "") {
+    set(key, std::to_string(value), field);
+  }
+  void leave(WithoutKey which, const std::string& field, const std::string& why);
+  void change(const std::string& key, const std::string& asked, const std::string& is,
+              const std::string& why) {
+    result_.changed.push_back({key, asked, is, why});
+  }
+
+  const MegatronRequest& request_;
+  const Sizes sizes_;
+  std::map<std::string, std::string> values_;  // Key -> YAML.
+  std::set<std::string> used_;
+  std::string pattern_;
+  std::int64_t ranks_ = 1, rows_ = 0, micro_batch_ = 1, warmup_ = 0;
+  bool bf16_ = false, graphs_ = false, offload_ = false, sharding_ = false, packed_ = false;
+  FromMegatron result_;
+};
+
+// Words as a YAML list.
+std::string yaml_list(const std::vector<std::string>& words);
+std::string yaml_number(double value);
+std::string yaml_ratio(double value);  // At most 6 digits after the point.
+
+}  // namespace lockstep
