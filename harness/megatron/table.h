@@ -1,4 +1,4 @@
-// What becomes of Megatron-LM's fields, as data: the plain ones that have a key, those whose value
+// Megatron-LM's fields as data: the plain ones that have a key, those whose value
 // the arithmetic of lockstep fixes, and remarks on those without a key.
 #pragma once
 

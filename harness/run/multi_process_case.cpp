@@ -101,7 +101,7 @@ CaseResult broken_case(const Scenario& scenario, const RunOptions& options, Judg
   return result;
 }
 
-// Of processes that end with the case.
+// The reports of processes that end with the case.
 std::vector<RankReport> reports_of_new_ranks(const Scenario& scenario, const RunOptions& options,
                                              const RunFolder& folder) {
   const auto path = [&](int rank) { return folder.path() + "/" + std::to_string(rank); };

@@ -12,7 +12,7 @@ namespace lockstep {
 struct Selection {
   std::string pattern;      // -k; "" for all.
   std::string last_failed;  // A JSON report of an earlier run; "" for none.
-  WorkShare share;          // Of the cases that these two leave.
+  WorkShare share;          // Its cases are those that these two leave.
 };
 
 // Whether the case's name, precision or file (with its folder) contains the pattern, in which `*`

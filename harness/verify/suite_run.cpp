@@ -81,7 +81,7 @@ class SuiteRun {
     std::unique_ptr<RequestWorker> worker;
     std::vector<std::string> before;    // The cases that this worker has finished.
     std::optional<std::size_t> number;  // The case that it runs.
-    std::optional<FirstRun> first;      // Of that case.
+    std::optional<FirstRun> first;      // How that case ran first.
     double memory = 0;                  // What that case takes.
     Stopwatch since;                    // It was asked for.
   };

@@ -161,7 +161,7 @@ std::map<std::string, TypedTensor> read_tensor_file(const std::string& path) {
     throw WireError(path + ": " + error.what());
   } catch (const std::bad_alloc&) {
     throw;
-  } catch (const std::exception&) {  // Of the JSON: no text, no number, no key.
+  } catch (const std::exception&) {  // The JSON has no text, number or key.
     throw WireError(path + ": its header is not that of a tensor file");
   }
 }
