@@ -106,8 +106,8 @@ TEST(FurtherRuns, AnOracleWithTwoResultsIsToBlame) {
 TEST(FurtherRuns, TheWorldIsNoViolation) {
   CaseResult failed;
   failed.verdict = Verdict::broken;
-  using enum JudgeKind;
-  for (const JudgeKind judge : {device, exception, memory, disk}) {
+  for (const JudgeKind judge :
+       {JudgeKind::device, JudgeKind::exception, JudgeKind::memory, JudgeKind::disk}) {
     failed.judge = judge;
     EXPECT_EQ(classified(failed, {{failed, ""}}).kind, "infrastructure");
   }
