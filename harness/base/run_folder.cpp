@@ -64,7 +64,7 @@ RunFolder::RunFolder() {
   const fs::path temporary = fs::temp_directory_path(error);
   if (error) throw WorldError("the temporary folder (TMPDIR) cannot be used: " + error.message());
   path_ = (temporary / (std::string(kPrefix) + std::to_string(::getpid()) + "-XXXXXX")).string();
-  remove_unlocked([](pid_t maker) { return ::kill(maker, 0) != 0 && errno == ESRCH; });
+  remove_run_folders_left();
   if (!::mkdtemp(path_.data()))
     throw WorldError(path_ + ": cannot make this folder: " + std::strerror(errno));
   removed_.emplace(path_);
@@ -74,6 +74,10 @@ RunFolder::RunFolder() {
 RunFolder::~RunFolder() {
   removed_.reset();
   if (lock_ >= 0) ::close(lock_);
+}
+
+void remove_run_folders_left() {
+  remove_unlocked([](pid_t maker) { return ::kill(maker, 0) != 0 && errno == ESRCH; });
 }
 
 void remove_run_folders_of(pid_t process) {

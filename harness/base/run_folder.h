@@ -13,7 +13,7 @@ namespace lockstep {
 
 class RunFolder {
  public:
-  RunFolder();  // Throws WorldError. Also removes what dead processes of this user have left.
+  RunFolder();  // Throws WorldError. Also removes those that are left.
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
   ~RunFolder();
@@ -25,6 +25,8 @@ class RunFolder {
   int lock_ = -1;
 };
 
+// Those of dead processes of this user. Every command begins with it.
+void remove_run_folders_left();
 // After the process was killed and waited for.
 void remove_run_folders_of(pid_t process);
 

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "harness/base/run_folder.h"
 #include "harness/base/version.h"
 #include "harness/case/guard.h"
 #include "harness/cli/commands.h"
@@ -64,6 +65,7 @@ ExitStatus dispatch(const Words& words) {
   for (const Command& command : kCommands) {
     if (name != command.name) continue;
     guard_host();
+    remove_run_folders_left();
     return command.run({words.begin() + 1, words.end()});
   }
   std::vector<std::string> names{"--help", "--version"};

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -24,6 +25,7 @@
 #include "harness/cli/write_reports.h"
 #include "harness/report/report.h"
 #include "harness/report/result_json.h"
+#include "harness/run/checkpoint_lock.h"
 #include "harness/run/device_choice.h"
 #include "harness/run/failure.h"
 #include "harness/run/launch.h"
@@ -333,6 +335,13 @@ ExitStatus train_here(const Options& options, const Scenario& scenario, const Da
   return reported(log, data, counters, last.is_early(), guard);
 }
 
+// Absent without a checkpoint, and for the ranks of a launcher but the first, which has it for all.
+std::unique_ptr<CheckpointLock> lock_of_checkpoint(const Options& options) {
+  const std::optional<LaunchedRank> launched = launched_here();
+  if (!options.has("checkpoint") || (launched && launched->rank != 0)) return nullptr;
+  return std::make_unique<CheckpointLock>(options.text("checkpoint"));
+}
+
 ExitStatus train_by_engine(const Options& options, const Scenario& scenario, const DataSource& data,
                            InterruptGuard& guard) {
   for (const char* option : {"checkpoint-every", "checkpoint-within"}) {
@@ -343,6 +352,10 @@ ExitStatus train_by_engine(const Options& options, const Scenario& scenario, con
     require_place_for_checkpoint(options.text("checkpoint"));
     remove_temporaries_of(options.text("checkpoint"), false);
   }
+  const std::unique_ptr<CheckpointLock> lock = lock_of_checkpoint(options);
+  const InterruptGuard::AtEnd without_the_lock(guard, [&] {
+    if (lock) lock->remove();
+  });
   const std::string kind = choose_device(options.text("device"));
   if (!options.has("any-size")) {
     MemoryUse use = memory_use(scenario, kind);

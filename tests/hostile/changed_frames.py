@@ -14,6 +14,7 @@ In time: within the deadline of the ranks and a margin for starting. Exit status
 import argparse
 import pathlib
 import random
+import shutil
 import socket
 import struct
 import sys
@@ -22,7 +23,7 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from ranks import Ranks, free_port  # noqa: E402
+from ranks import JOBS, Ranks, free_port, in_parallel  # noqa: E402
 
 KEY, OTHER_KEY = "k" * 64, "o" * 64
 STEPS, DEADLINE, MARGIN = 20, 3, 4
@@ -225,6 +226,21 @@ def without_the_key(lockstep, folder):
         yield refused[1] == 2 and ended == {0: 0, 1: 0}, (refused, ended), ranks
 
 
+class Failed(Exception):
+    pass
+
+
+def plan(seed, count):
+    """(number, kind, changes) of each run, until there are `count` changes."""
+    draw, planned, done = random.Random(seed), [], 0
+    while done < count:
+        kind = ("beside", "instead", "between", "between")[draw.randrange(4)]
+        changes = min(3, count - done) if kind == "beside" else 1
+        planned.append((len(planned), kind, changes))
+        done += changes
+    return planned
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lockstep", required=True)
@@ -239,26 +255,29 @@ def main():
             finished = 0 in ended.values() if isinstance(ended, dict) else True
             if good and (not finished or not ranks.digest() or ranks.digest() == weights):
                 return
-            sys.exit(f"changed_frames: seed {seed}: status {ended}, weights {ranks.digest()} and not {weights}\n{ranks.log()}")
+            raise Failed(f"seed {seed}: status {ended}, weights {ranks.digest()} and not {weights}\n{ranks.log()}")
 
-        for good, ended, ranks in without_the_key(options.lockstep, folder + "/keys"):
-            judge("of the keys", good, ended, ranks)
-        done = 0
-        while done < options.count:
-            seed = f"{options.seed}.{done}"
-            draw, place = random.Random(seed), f"{folder}/{done % 8}"
-            kind = ("beside", "instead", "between", "between")[draw.randrange(4)]
+        def change(planned):
+            number, kind, changes = planned
+            seed = f"{options.seed}.{number}"
+            draw, place = random.Random(seed), f"{folder}/{number}"
             if kind == "beside":
-                strangers = min(3, options.count - done)
-                judge(seed, *beside(options.lockstep, place, heard, draw, strangers))
-                done += strangers
-                count[kind] += strangers
-                continue
-            good, ended, ranks = (instead if kind == "instead" else between)(options.lockstep, place, heard, draw)
+                good, ended, ranks = beside(options.lockstep, place, heard, draw, changes)
+            else:
+                good, ended, ranks = (instead if kind == "instead" else between)(options.lockstep, place, heard, draw)
             judge(seed, good, ended, ranks)
-            count["unharmed" if ended == {0: 0, 1: 0} else "stopped"] += kind == "between"
-            done += 1
-            count[kind] += 1
+            shutil.rmtree(place)
+            return kind, changes, ended
+
+        try:
+            for good, ended, ranks in without_the_key(options.lockstep, folder + "/keys"):
+                judge("of the keys", good, ended, ranks)
+            for kind, changes, ended in in_parallel(JOBS, change, plan(options.seed, options.count)):
+                count[kind] += changes
+                count["unharmed" if ended == {0: 0, 1: 0} else "stopped"] += kind == "between"
+        except Failed as failure:
+            sys.exit(f"changed_frames: {failure}")
+    done = count["beside"] + count["instead"] + count["between"]
     print(f"changed_frames: {done} changes: {count['beside']} said beside honest runs, {count['instead']} in the place of "
           f"rank 0, {count['between']} on the way ({count['stopped']} stopped the run in time, {count['unharmed']} came "
           "behind its last frame); no weight changed")

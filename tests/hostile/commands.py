@@ -1,20 +1,26 @@
 #!/usr/bin/env python3
 """Commands with which lockstep was once attacked, each with the exit status and the words that it must give.
 
-  commands.py --lockstep PATH [--only NAME] [--list]
+  commands.py --lockstep PATH [--only NAME] [--list] [--old]
 
-Each runs in a folder of its own with little address space and time. A line for each that is wrong; exit status 1 then.
+Each runs in a folder of its own with little address space and time. --old: the program is of the time before there were keys,
+at which each of them succeeds. A line for each that is wrong; exit status 1 then.
 """
 import argparse
 import json
 import os
 import pathlib
 import resource
-import struct
+import signal
 import subprocess
 import sys
 import tempfile
-import zlib
+import xml.etree.ElementTree
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import crafted  # noqa: E402
+from crafted import safetensors  # noqa: E402
+from ranks import JOBS, in_parallel  # noqa: E402
 
 BASE = "schema: 1\nname: base\n"
 TRAIN = BASE + "training: {steps: 3, microbatches: 1}\n"
@@ -24,23 +30,10 @@ COMMANDS = []
 
 
 def command(status, words, line, files=None, unchanged=(), check=None, environment=None, **more):
-    """Declares a command: `files` are made and `before` runs before it; `unchanged` files must be the same after it."""
+    """Declares a command: `files` are made, `prepare` is called and `before` runs before it; `unchanged` files must be the same
+    after it. `check`, given the folder, says what is wrong. A `script` is a line that does not begin with the program's name."""
     COMMANDS.append(dict(status=status, words=words, line=line, files=files or {}, unchanged=unchanged, check=check,
                          environment=environment or {}, **more))
-
-
-def safetensors(metadata, tensors=(), data=b"", right=True):
-    """A checkpoint with a right checksum, of tensors (name, shape, begin, end)."""
-    words = "".join(f"{key}={value}\n" for key, value in sorted(metadata.items())).encode()
-    metadata = dict(metadata)
-    if right:
-        metadata["crc32"] = str(zlib.crc32(data, zlib.crc32(words)))
-    header = {"__metadata__": metadata}
-    for name, shape, begin, end in tensors:
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text + data
 
 
 # 3 and 12: a checkpoint from a stranger.
@@ -60,6 +53,19 @@ command(3, "has a size that no tensor has", "train --quiet --device sim a.yaml -
         files={"a.yaml": TRAIN, "c": safetensors({}, [("w", [2**31, 2**31, 4], 0, 0)])})
 command(3, "an overlap", "train --quiet --device sim a.yaml --resume c", name="tensors-that-overlap",
         files={"a.yaml": TRAIN, "c": safetensors({}, [("w", [1], 0, 4), ("x", [1], 0, 4)], b"\0" * 4)})
+
+command(3, "a hole", "train --quiet --device sim a.yaml --resume c", name="tensors-with-a-hole",
+        files={"a.yaml": TRAIN, "c": safetensors({}, [("w", [1], 4, 8)], b"\0" * 8)})
+command(3, "lockstep: c: ", "train --quiet --device sim a.yaml --resume c", name="checkpoint-of-20-gigabytes", seconds=5,
+        files={"a.yaml": TRAIN}, before="truncate -s 20G c", megabytes=2000, no_words="memory")
+command(3, "weight/embedding.weight", "train --quiet --device sim one.yaml --resume ck", name="part-beside-itself",
+        files={"a.yaml": RANKS, "one.yaml": RANKS.replace("data: 2", "data: 1").replace("steps: 2", "steps: 2, microbatches: 4")}, prepare=crafted.checkpoint_with_a_part_twice)
+command(2, "another run saves its checkpoint there", "train --quiet --device sim a.yaml --checkpoint ck", name="two-runs-at-one-path",
+        files={"a.yaml": RANKS, "b.yaml": RANKS.replace("steps: 2", "steps: 3000, seed: 2")},
+        before='("$lockstep" train --quiet --device sim b.yaml --checkpoint ck --checkpoint-every 1 >/dev/null 2>&1 &); '
+               "while [[ ! -e ck ]]; do sleep 0.02; done")
+command(3, "it stays", "train --quiet --device sim a.yaml --checkpoint ck", name="lock-of-somebody-else",
+        files={"a.yaml": TRAIN, "ck.lock": "precious"}, unchanged=["ck.lock"])
 
 # 5: outputs over inputs and over each other.
 command(2, "in.yaml", "verify in.yaml --device sim --json in.yaml", name="report-over-scenario", files={"in.yaml": BASE},
@@ -82,7 +88,41 @@ command(0, "", "verify --quiet a.yaml --device sim --json r.json", name="report-
 command(2, "--meeting", "train --quiet --device sim --meeting 127.0.0.1:1 a.yaml", name="meeting-without-a-launcher",
         files={"a.yaml": RANKS})
 
+# 6: shared memory in the place of which somebody has put something.
+RANK_1 = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "jobshm"}
+JOIN = "train --quiet --device sim --deadline 1 --meeting ./seg a.yaml"
+SEGMENT = {"a.yaml": RANKS, "seg": lambda old: crafted.segment(old, 2, crafted.whole_segment(2))}
+command(3, "seg has 8 bytes", JOIN, name="segment-of-8-bytes", environment=RANK_1, before="chmod 600 seg",
+        files={"a.yaml": RANKS, "seg": lambda old: crafted.segment(old, 2, 8)})
+command(3, "seg has 4196 bytes", JOIN, name="segment-of-4196-bytes", environment=RANK_1, before="chmod 600 seg",
+        files={"a.yaml": RANKS, "seg": lambda old: crafted.segment(old, 2, 4196)})
+command(3, "seg is open to other users", JOIN, name="segment-open-to-others", environment=RANK_1, before="chmod 666 seg",
+        files=SEGMENT)
+command(3, "seg is a link", JOIN, name="segment-behind-a-link", environment=RANK_1,
+        before="chmod 600 seg; mv seg there; ln -s there seg", files=SEGMENT)
+WITHOUT_RANK = {key: value for key, value in RANK_1.items() if key != "RANK"}
+command(0, "", "train --quiet --device sim --deadline 8 a.yaml", name="name-of-the-segment-is-taken", files={"a.yaml": RANKS},
+        environment=WITHOUT_RANK,  # A folder is what this user cannot unlink, as a file of another user in a sticky one.
+        before='export TMPDIR=$PWD; mkdir "lockstep-$(id -u)-jobshm" "lockstep-$(id -u)-jobshm.new"; '
+               '(RANK=1 "$lockstep" train --quiet --device sim --deadline 8 a.yaml >/dev/null 2>&1 &); export RANK=0 LOCAL_RANK=0')
+
+# 10: what killed runs leave.
+command(4, "0 are left", 'export TMPDIR=$PWD/t; "$lockstep" verify --quiet --device sim --timeout 0.3 a.yaml; status=$?; '
+        'echo "$(ls t | wc -l) are left"; exit $status', name="folders-of-timed-out-workers", script=True,
+        files={"a.yaml": BASE + "parallel: {data: 64, transport: shm}\ntraining: {steps: 100, microbatches: 64}\n", "t/.keep": ""})
+command(0, "0 are left", 'export TMPDIR=$PWD/t; setsid "$lockstep" train --quiet --device sim b.yaml & p=$!; '
+        'sleep 0.5; kill -9 $p; wait $p 2>/dev/null; sleep 0.3; '
+        '"$lockstep" train --quiet --device sim a.yaml; status=$?; echo "$(ls t | wc -l) are left"; exit $status',
+        name="folder-of-a-killed-run", script=True,
+        files={"a.yaml": RANKS, "b.yaml": RANKS.replace("steps: 2", "steps: 3000").replace("auto", "shm"), "t/.keep": ""})
+
 # 7 and 8: reading and describing are bounded.
+command(2, "fp32", f"replay --timeout 2 {crafted.token_of_one_word()}", name="token-of-one-word", seconds=10)
+command(3, "probably for want of memory",
+        '"$lockstep" verify --quiet --device sim a.yaml & p=$!; '
+        'until child=$(cat /proc/$p/task/$p/children) && [[ -n $child ]]; do sleep 0.01; done; '
+        'sleep 0.1; kill -9 $child; wait $p', name="killed-by-the-kernel", script=True,
+        files={"a.yaml": BASE + "training: {steps: 5000}\n"})
 command(2, "fp32", "describe a.yaml", name="list-of-one-word", seconds=5,
         files={"a.yaml": BASE + "numerics: [" + ", ".join(["fp32"] * 150000) + "]\n"})
 command(2, "fp32", "fuzz --device sim --count 1 --jobs 1 --corpus co --timeout 3 --budget 3", name="corpus-of-one-word", seconds=5,
@@ -104,7 +144,20 @@ command(5, "--any-size", "verify --device sim a.yaml", name="run-that-no-machine
 command(0, "", "verify --quiet a.yaml --device sim --json sy/out.json", name="link-at-the-temporary",
         files={"a.yaml": BASE, "sy/victim": "precious"}, unchanged=["sy/victim"], before="ln -s victim sy/out.json.tmp.$$")
 
+command(2, "L.state", "fuzz --quiet --device sim --seed 1 --count 1 --jobs 1 --log L", name="link-at-the-state-of-a-campaign",
+        before="mkdir t; ln -s t L.state", any_status=True, check=lambda folder: os.listdir(folder / "t") and "t is not empty")
+
 # 11: nothing that a terminal obeys.
+command(3, "\\x1b[31mRED", "train --quiet --device sim a.yaml --resume c", name="escape-in-a-checkpoint", no_escape=True,
+        files={"a.yaml": TRAIN, "c": safetensors({"contract": "\x1b[31mRED\x07"})})
+command(2, "\\x0a::error::", "describe a.yaml", name="line-in-a-file-name", no_escape=True, no_words="\n::error::",
+        files={"a.yaml": BASE + "data: {kind: text, path: dd}\n", "dd/a\x1b[31m\n::error::b": "\0"})
+command(2, "", "verify --device sim $'\\xff.yaml' --json out.json --junit out.xml", name="reports-of-a-name-that-is-no-text",
+        before="cp a.yaml $'\\xff.yaml'", files={"a.yaml": BASE + "k: 1\n"},
+        check=lambda folder: (json.loads((folder / "out.json").read_bytes().decode()),
+                              xml.etree.ElementTree.parse(folder / "out.xml")) and "")
+command(2, "", "describe a.yaml", name="direction-in-a-description", no_escape=True, any_status=True,
+        files={"a.yaml": BASE + 'description: "a\\u202eb"\n'})
 command(2, "\\x1b[31mk", "describe a.yaml", name="escape-in-a-key", files={"a.yaml": BASE + '"\\e[31mk\\a": 1\n'}, no_escape=True)
 command(2, "\\x1b", "describe '\x1b[31mno.yaml'", name="escape-in-a-path", no_escape=True)
 command(2, "\\x1b", "verify '--\x1b[31m' a.yaml", name="escape-in-an-option", files={"a.yaml": BASE}, no_escape=True)
@@ -121,22 +174,29 @@ command(2, "--deadline", "verify --device sim --deadline 1e12 a.yaml", name="dea
 command(1, "", "verify --device sim --mutate-checker poison-is-a-value a.yaml", name="blinded-checker", files={"a.yaml": BASE})
 command(3, "TMPDIR", "verify --device sim a.yaml", name="no-temporary-folder", files={"a.yaml": RANKS.replace("auto", "shm")},
         environment={"TMPDIR": "/nonexistent"}, no_words="crash")
+command(2, "token: its length is not", "replay " + crafted.token('{"schema":1,"name":"a"}', 0x80), name="token-with-spare-bits")
+command(3, "", "verify --quiet --device cuda a.yaml", name="object-of-the-environment", files={"a.yaml": BASE, "evil.so": "x"},
+        environment={"LOCKSTEP_CUDA_OBJECT": "./evil.so", "CUDA_VISIBLE_DEVICES": ""}, any_status=True, no_words="evil.so")
 CAMPAIGN = "fuzz --quiet --device sim --seed 1 --count 1 --jobs 1 --log L"
 command(2, "L:2: is no line", CAMPAIGN + " --resume", name="log-line-of-a-wrong-type", no_words="boost",
         before=f"\"$lockstep\" {CAMPAIGN} >/dev/null && sed -i '2s/\"case\":0/\"case\":[0]/' L")
 
 
-def run(lockstep, one, folder):
+def run(lockstep, old, one, folder):
     for name, contents in one["files"].items():
-        place = folder / name
-        place.parent.mkdir(parents=True, exist_ok=True)
+        place = crafted.place_for(folder, name)
+        if callable(contents):
+            contents = contents(old)
         if contents is None:
             os.mkfifo(place)
         else:
             place.write_bytes(contents if isinstance(contents, bytes) else contents.encode())
-    line = f"lockstep='{lockstep}'; {one.get('before', ':')}; exec \"$lockstep\" {one['line']}"
+    if "prepare" in one:
+        one["prepare"](lockstep, folder)
+    line = one["line"] if one.get("script") else f"{one.get('before', ':')}; exec \"$lockstep\" {one['line']}"
+    line = f"lockstep='{lockstep}'; {line}"
     environment = {key: value for key, value in os.environ.items()
-                   if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")}
+                   if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")}
     environment.update(one["environment"])
 
     def limits():
@@ -144,12 +204,18 @@ def run(lockstep, one, folder):
             resource.setrlimit(resource.RLIMIT_AS, (one["megabytes"] << 20,) * 2)
         os.umask(0o022)
 
-    try:
-        ended = subprocess.run(["bash", "-c", line], cwd=folder, env=environment, preexec_fn=limits, capture_output=True,
-                               timeout=one.get("seconds", 20), stdin=subprocess.DEVNULL)
-    except subprocess.TimeoutExpired:
-        return f"did not end within {one.get('seconds', 20)} s"
-    words = (ended.stdout + ended.stderr).decode(errors="replace")
+    with subprocess.Popen(["bash", "-c", line], cwd=folder, env=environment, preexec_fn=limits, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as ended:
+        try:
+            out, err = ended.communicate(timeout=one.get("seconds", 20))
+        except subprocess.TimeoutExpired:
+            return f"did not end within {one.get('seconds', 20)} s"
+        finally:
+            try:
+                os.killpg(ended.pid, signal.SIGKILL)  # What runs beside it.
+            except ProcessLookupError:
+                pass
+    words = (out + err).decode(errors="replace")
     wrong = []
     if ended.returncode < 0:
         wrong.append(f"signal {-ended.returncode}")
@@ -160,13 +226,18 @@ def run(lockstep, one, folder):
         wrong.append(f"does not say {one['words']!r}")
     if one.get("no_words", "\0") in words:
         wrong.append(f"says {one['no_words']!r}")
-    if one.get("no_escape") and any(c in words for c in "\x1b\x07\u009b"):
+    if one.get("no_escape") and any(c in words for c in "\x1b\x07\u009b\u202e"):
         wrong.append("prints a control character")
     for name in one["unchanged"]:
         before = one["files"][name]
         before = before if isinstance(before, bytes) else before.encode()
         if not (folder / name).is_file() or (folder / name).read_bytes() != before:
             wrong.append(f"changed {name}")
+    if one["check"]:
+        try:
+            wrong += [complaint] if (complaint := one["check"](folder)) else []
+        except (OSError, ValueError, xml.etree.ElementTree.ParseError) as error:
+            wrong.append(str(error))
     return "" if not wrong else "; ".join(wrong) + ": " + words.strip()[-300:]
 
 
@@ -175,20 +246,24 @@ def main():
     parser.add_argument("--lockstep", required=True)
     parser.add_argument("--only")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--old", action="store_true")
     options = parser.parse_args()
-    failed = []
-    for one in COMMANDS:
-        if options.only not in (None, one["name"]):
-            continue
-        if options.list:
-            print(f"{one['name']}: lockstep {one['line']}")
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            if wrong := run(os.path.abspath(options.lockstep), one, pathlib.Path(folder)):
-                failed.append(one["name"])
-                print(f"{one['name']}: {wrong}")
-    if not options.list:
-        print(f"commands: {len(COMMANDS) - len(failed)} of {len(COMMANDS)} are as they must be")
+    chosen = [one for one in COMMANDS if options.only in (None, one["name"])]
+    if options.list:
+        for one in chosen:
+            print(f"{one['name']}: {'' if one.get('script') else 'lockstep '}{one['line'][:200]}")
+        return
+
+    def try_one(one):
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            return run(os.path.abspath(options.lockstep), options.old, one, pathlib.Path(folder))
+
+    failed = 0
+    for one, wrong in zip(chosen, in_parallel(JOBS, try_one, chosen)):
+        if wrong:
+            failed += 1
+            print(f"{one['name']}: {wrong}")
+    print(f"commands: {len(chosen) - failed} of {len(chosen)} are as they must be")
     sys.exit(1 if failed else 0)
 
 

@@ -18,7 +18,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from ranks import Ranks, free_port  # noqa: E402
+from ranks import JOBS, Ranks, free_port, in_parallel  # noqa: E402
 
 STEPS, MORE, DEADLINE, KEY = 40, 2, 4, "k" * 64
 
@@ -82,10 +82,15 @@ def main():
         if whole.wait(60) != {0: 0, 1: 0}:
             sys.exit(f"killed_runs: the run that nobody kills failed\n{whole.log()}")
         weights, seconds = whole.digest(), time.monotonic() - began
-        for i in range(options.count):
-            folder = pathlib.Path(temporary) / "killed"
-            shutil.rmtree(folder, ignore_errors=True)
+
+        def kill(i):
+            folder = pathlib.Path(temporary) / str(i)
             why, had_state = killed_once(options.lockstep, folder, f"{options.seed}.{i}", weights, seconds)
+            if not why:
+                shutil.rmtree(folder)
+            return why, had_state
+
+        for i, (why, had_state) in enumerate(in_parallel(JOBS, kill, range(options.count))):
             if why:
                 sys.exit(f"killed_runs: seed {options.seed}.{i}: {why}")
             resumed += had_state

@@ -1,4 +1,6 @@
 """Starts the ranks of `lockstep train` as processes, as a launcher would, for the scripts beside it."""
+import concurrent.futures
+import itertools
 import os
 import pathlib
 import random
@@ -17,15 +19,32 @@ training: {steps: STEPS, microbatches: 2}
 """
 
 
+PORTS = itertools.count(random.randrange(12000))
+
+
 def free_port():
-    """Below those that the system gives to who connects: one that connects before anybody listens would get it itself."""
+    """Below those that the system gives to who connects: one that connects before anybody listens would get it itself. No port
+    is given twice, because several runs may begin at once."""
     while True:
+        port = 20000 + next(PORTS) % 12000
         with socket.socket() as one:
             try:
-                one.bind(("127.0.0.1", random.randrange(20000, 32000)))
+                one.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return one.getsockname()[1]
+            return port
+
+
+def in_parallel(jobs, work, items):
+    """The results of work(item) in the order of the items; the first exception ends it."""
+    pool = concurrent.futures.ThreadPoolExecutor(jobs)
+    try:
+        yield from pool.map(work, items)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+JOBS = max(2, min(8, os.cpu_count() or 1))  # These runs wait more than they compute.
 
 
 class Ranks:
