@@ -22,8 +22,6 @@ ExitStatus verify_on_engine(const Options& options, const std::vector<PlannedCas
 ExitStatus replay_on_engine(const Options& options, const std::vector<Scenario>& scenarios,
                             InterruptGuard& guard);
 ExitStatus fuzz_on_engine(const Options& options, std::uint64_t seed);
-ExitStatus shrink_on_engine(const Options& options, const std::vector<Scenario>& scenarios,
-                            InterruptGuard& guard);
 // `scenarios`: of the file that was named, or none.
 ExitStatus describe_engine(const Options& options, const std::vector<Scenario>& scenarios);
 

@@ -20,6 +20,7 @@ class EngineSession {
   const foreign::Hello& hello() { return host_.hello(); }
   foreign::EngineHost& host() { return host_; }
   foreign::EngineReport& report() { return report_; }
+  const foreign::EngineReport& report() const { return report_; }
   // Judges a scenario and keeps its result, with what was expected.
   const foreign::EngineResult& judge(const Scenario& scenario, const std::string& file = "");
   // Whether it projects to a scenario that was judged before; it is one from now on.

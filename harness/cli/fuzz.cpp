@@ -13,6 +13,7 @@
 #include "harness/campaign/log.h"
 #include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
+#include "harness/cli/engine_commands.h"
 #include "harness/cli/write_reports.h"
 #include "harness/generate/case.h"
 #include "harness/run/device_choice.h"
@@ -45,6 +46,7 @@ Options fuzz_options() {
       .number("case", "run this random case alone", -1, -1)
       .number("plant-case", "plant the fault in this case alone", -1, -1);
   options.device().reports().planted();
+  add_engine_options(options);
   return options;
 }
 
@@ -120,6 +122,7 @@ ExitStatus fuzz_command(const Words& words) {
   Options options = fuzz_options();
   if (!options.parse(words)) return ExitStatus::held;
   const CommandFiles files(options, {"log"});
+  if (asks_for_engine(options)) return fuzz_on_engine(options, seed_of(options));
   const CampaignOptions campaign = campaign_of(options);
   std::fprintf(stderr, "lockstep fuzz: seed %llu, %s, %d worker%s\n",
                static_cast<unsigned long long>(campaign.seed), campaign.run.device.c_str(),

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 
 #include "harness/base/interrupt_guard.h"
 #include "harness/base/options.h"
@@ -11,6 +12,8 @@
 #include "harness/base/write_file.h"
 #include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
+#include "harness/cli/engine_commands.h"
+#include "harness/cli/engine_shrink.h"
 #include "harness/cli/write_reports.h"
 #include "harness/report/report.h"
 #include "harness/report/result_json.h"
@@ -26,6 +29,9 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Every run there is repeated by itself where runs differ.
+constexpr int kTriesOnAnEngine = 2;
 
 Options shrink_options() {
   Options options(
@@ -47,6 +53,7 @@ Options shrink_options() {
   options.flag(
       "promote",
       "also put it under scenarios/regressions, where it is a test from the next configure on");
+  add_engine_options(options);
   return options;
 }
 
@@ -97,7 +104,7 @@ Shrunk shrink_first(const std::vector<Scenario>& cases, const ShrinkOptions& opt
                     const Stopwatch& watch) {
   Shrunk shrunk;
   for (const Scenario& one : cases) {
-    const std::string lacks = lacking(one, options.run.device);
+    const std::string lacks = options.runner ? "" : lacking(one, options.run.device);
     // A missing device is no failure to be shrunk.
     if (!lacks.empty()) throw NoDevice(one.name + ": " + lacks);
     ShrinkOptions how = options;
@@ -142,20 +149,32 @@ ExitStatus shrink_command(const Words& words) {
   const CommandFiles files(options, {"output"});
   ShrinkOptions how;
   take_planted(options, how.run);
-  const std::vector<Scenario> cases = cases_of(options.word(), options.text("data-from"));
+  std::vector<Scenario> cases = cases_of(options.word(), options.text("data-from"));
   for (const Scenario& one : cases) files.reads_data_of(one);
   const std::string folder = options.has("promote") ? regressions_folder() : "";
   if (!folder.empty()) require_place_for((fs::path(folder) / "promoted.yaml").string());
-  how.run.device = choose_device(options.text("device"));
+  std::optional<EngineShrink> engine;
+  if (asks_for_engine(options)) {
+    engine.emplace(options);
+    cases = engine->projected(cases);
+  } else {
+    how.run.device = choose_device(options.text("device"));
+  }
   how.seconds = options.seconds("budget");
   how.runs = options.number("runs");
   how.tries = static_cast<int>(options.number("tries"));
   how.timeout_s = options.seconds("timeout");
   how.name = [&](const CaseResult& result) { return free_name(folder, reason_name(result)); };
+  if (engine) {
+    how.runner = [&](const Scenario& one, const RunOptions&, double) { return engine->run(one); };
+    how.name = EngineShrink::name_of;
+    how.tries = kTriesOnAnEngine;
+  }
   Progress progress(options.has("quiet"));
   how.progress = [&](const std::string& line) { progress.show(line); };
 
   const Shrunk shrunk = shrink_first(cases, how, watch);
+  if (engine) engine->close();
   guard.take_over();
   progress.clear();
   std::vector<std::string> written;

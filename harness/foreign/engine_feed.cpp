@@ -168,6 +168,21 @@ Documents half_of(const EngineFeed& feed, Half half) {
   };
 }
 
+bool has_target(const EngineFeed& feed, const Documents& documents) {
+  for (const auto& [place, microbatches] : feed.packs) {
+    for (std::int64_t g = 0; g < std::ssize(microbatches); ++g) {
+      const std::vector<Document>& list = at(microbatches, g).documents;
+      for (std::int64_t i = 0; i < std::ssize(list); ++i) {
+        const std::vector<std::int32_t>& targets = at(list, i).targets;
+        const bool any = std::any_of(targets.begin(), targets.end(),
+                                     [](std::int32_t target) { return target >= 0; });
+        if (any && documents({place, g, i})) return true;
+      }
+    }
+  }
+  return false;
+}
+
 bool has_two_halves(const EngineFeed& feed) {
   return std::any_of(feed.packs.begin(), feed.packs.end(), [](const auto& step) {
     return std::any_of(step.second.begin(), step.second.end(), [](const Microbatch& one) {

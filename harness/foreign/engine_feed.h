@@ -61,6 +61,8 @@ EngineFeed with_documents_reversed(EngineFeed feed);
 // of an odd number the other. Documents without tokens are in neither.
 enum class Half { even, odd };
 Documents half_of(const EngineFeed& feed, Half half);
+// Whether one of these documents has a target.
+bool has_target(const EngineFeed& feed, const Documents& documents);
 // Whether some pack has documents of both halves.
 bool has_two_halves(const EngineFeed& feed);
 

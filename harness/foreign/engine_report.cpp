@@ -64,21 +64,6 @@ std::string reasons_text(const Summary& summary) {
   return text + (reasons.size() > kMostReasons ? "; ..." : "");
 }
 
-std::string relations_text(const std::vector<EngineResult>& results) {
-  const std::map<std::string, Summary> all = summaries(results);
-  std::string text;
-  for (const Relation& relation : relations()) {
-    const auto found = all.find(relation.id);
-    if (found == all.end()) continue;
-    const Summary& one = found->second;
-    text += padded(std::string(relation.id) + " " + relation.name, 26) + "applied to " +
-            std::to_string(one.applied) +
-            (one.violated > 0 ? ", failed in " + std::to_string(one.violated) : "") +
-            reasons_text(one) + "\n";
-  }
-  return text;
-}
-
 std::vector<std::string> projected_keys(const EngineResult& result) {
   std::vector<std::string> keys;
   for (const ProjectedKey& one : result.projected) keys.push_back(one.key);
@@ -95,28 +80,6 @@ json::object outcome_json(const RelationOutcome& one) {
   if (!one.choices.empty()) object["choices"] = one.choices;
   if (one.first_difference) object["first_difference"] = lockstep::to_json(*one.first_difference);
   if (!one.issue.empty()) object["expected"] = one.issue;
-  return object;
-}
-
-json::object result_json(const EngineResult& result) {
-  json::object object = lockstep::to_json(result.result);
-  object.erase("device");
-  json::array projected, outcomes, counters;
-  for (const ProjectedKey& one : result.projected)
-    projected.push_back({{"key", one.key}, {"from", one.from}, {"to", one.to}});
-  for (const RelationOutcome& one : result.relations) outcomes.push_back(outcome_json(one));
-  for (const auto& of_a_rank : result.counters) {
-    json::object counted;
-    for (const auto& [name, value] : of_a_rank) counted[name] = value;
-    counters.push_back(std::move(counted));
-  }
-  object["projected"] = std::move(projected);
-  object["without_effect"] = json::value_from(result.without_effect);
-  object["relations"] = std::move(outcomes);
-  object["relation"] = result.relation;
-  object["left_out"] = json::value_from(result.left_out);
-  object["counters"] = std::move(counters);
-  object["runs"] = result.runs;
   return object;
 }
 
@@ -142,7 +105,67 @@ json::object hello_json(const Hello& hello) {
           {"unstable", json::value_from(hello.unstable)}};
 }
 
+std::string text_of(const json::value& object, const char* name) {
+  return json::value_to<std::string>(object.at(name));
+}
+
 }  // namespace
+
+std::string relations_text(const std::vector<EngineResult>& results) {
+  const std::map<std::string, Summary> all = summaries(results);
+  std::string text;
+  for (const Relation& relation : relations()) {
+    const auto found = all.find(relation.id);
+    if (found == all.end()) continue;
+    const Summary& one = found->second;
+    text += padded(std::string(relation.id) + " " + relation.name, 26) + "applied to " +
+            std::to_string(one.applied) +
+            (one.violated > 0 ? ", failed in " + std::to_string(one.violated) : "") +
+            reasons_text(one) + "\n";
+  }
+  return text;
+}
+
+json::object to_json(const EngineResult& result) {
+  json::object object = lockstep::to_json(result.result);
+  json::array projected, outcomes, counters;
+  for (const ProjectedKey& one : result.projected)
+    projected.push_back({{"key", one.key}, {"from", one.from}, {"to", one.to}});
+  for (const RelationOutcome& one : result.relations) outcomes.push_back(outcome_json(one));
+  for (const auto& of_a_rank : result.counters) {
+    json::object counted;
+    for (const auto& [name, value] : of_a_rank) counted[name] = value;
+    counters.push_back(std::move(counted));
+  }
+  object["projected"] = std::move(projected);
+  object["without_effect"] = json::value_from(result.without_effect);
+  object["relations"] = std::move(outcomes);
+  object["relation"] = result.relation;
+  object["left_out"] = json::value_from(result.left_out);
+  object["engine_counters"] = std::move(counters);
+  object["runs"] = result.runs;
+  return object;
+}
+
+EngineResult result_from_json(const json::object& object) {
+  EngineResult result;
+  result.result = lockstep::result_from_json(object);
+  for (const json::value& one : object.at("projected").as_array())
+    result.projected.push_back({text_of(one, "key"), text_of(one, "from"), text_of(one, "to")});
+  for (const json::value& one : object.at("relations").as_array()) {
+    const std::string verdict = text_of(one, "verdict");
+    RelationOutcome outcome{.id = text_of(one, "relation"), .name = text_of(one, "name")};
+    for (const Verdict word : {Verdict::violated, Verdict::broken, Verdict::gave_up}) {
+      if (verdict == to_text(word)) outcome.verdict = word;
+    }
+    if (verdict == "not_applicable") outcome.verdict = Verdict::skipped;
+    if (one.as_object().contains("reason")) outcome.reason = text_of(one, "reason");
+    if (one.as_object().contains("expected")) outcome.issue = text_of(one, "expected");
+    result.relations.push_back(std::move(outcome));
+  }
+  result.relation = text_of(object, "relation");
+  return result;
+}
 
 std::vector<CaseResult> EngineReport::cases() const {
   std::vector<CaseResult> list;
@@ -235,7 +258,11 @@ json::object to_json(const EngineReport& report) {
   json::object whole =
       run_to_json(cases, cases.empty() ? DeviceInfo() : cases.front().device, report.seconds);
   json::array results;
-  for (const EngineResult& one : report.results) results.push_back(result_json(one));
+  for (const EngineResult& one : report.results) {
+    json::object object = to_json(one);
+    object.erase("device");
+    results.push_back(std::move(object));
+  }
   whole["results"] = std::move(results);
   whole["hello"] = hello_json(report.hello);
   whole["relations"] = relations_json(report.results);

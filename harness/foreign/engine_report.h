@@ -29,6 +29,11 @@ std::string case_text(const EngineResult& result);
 // What the engine says of itself.
 std::string hello_text(const Hello& hello);
 boost::json::object to_json(const EngineReport& report);
+// One result, and back, for logs of campaigns.
+boost::json::object to_json(const EngineResult& result);
+EngineResult result_from_json(const boost::json::object& object);
+// For each relation to how many cases it applied, and why not to the others.
+std::string relations_text(const std::vector<EngineResult>& results);
 // Expected failures that hold are violated.
 ExitStatus status_of(const EngineReport& report);
 

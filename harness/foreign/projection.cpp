@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <map>
 #include <set>
 
 #include "harness/wire/honoured_keys.h"
 #include "harness/wire/scenario_json.h"
+#include "kernels/core/at.h"
 #include "scenarios/rules/check.h"
 #include "scenarios/schema/schema.h"
 #include "scenarios/syntax/node.h"
@@ -16,7 +18,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr int kMostRepairs = 20;
+constexpr int kMostRepairs = 100;
 
 json::value value_of(const Key& key, const Scenario& scenario) {
   return json::parse(key.write(scenario, Style::json));
@@ -92,6 +94,8 @@ json::value nearest_in_list(const json::value& value, const json::array& list,
     for (const json::value& item : value.as_array()) {
       if (has(item)) kept.push_back(item);
     }
+    const bool may_be_empty = otherwise.is_array() && otherwise.as_array().empty();
+    if (kept.empty() && !may_be_empty && !list.empty()) kept.push_back(list.front());
     return kept;
   }
   if (has(value)) return value;
@@ -142,11 +146,14 @@ class Projector {
     for (int i = 0; i < kMostRepairs; ++i) {
       std::vector<ScenarioError> errors = check_legality(scenario_);
       if (errors.empty()) errors = check_built(scenario_);
-      if (errors.empty()) return result();
+      if (errors.empty()) return not_honoured().empty() ? result() : refused_key(not_honoured());
       if (!repair(errors.front())) return refused(errors.front());
+      remove_empty_documents();
       project_all();
     }
-    return {.scenario = {}, .changes = {}, .why_not = "cannot be projected in 20 repairs"};
+    return {.scenario = {},
+            .changes = {},
+            .why_not = "cannot be projected in " + std::to_string(kMostRepairs) + " repairs"};
   }
 
  private:
@@ -180,12 +187,36 @@ class Projector {
     }
   }
 
+  // The first key whose value no projection could make honoured; "" for none.
+  std::string not_honoured() const {
+    for (const Key& key : schema()) {
+      if (!key.counts(scenario_) || !wire::is_for_engines(key.path)) continue;
+      const json::value value = value_of(key, scenario_);
+      if (nearest_honoured(key, value, honours_) != value) return key.path;
+    }
+    return "";
+  }
+
   // The nearest legal value that the rule itself names.
   bool repair(const ScenarioError& error) {
-    const Key* const key = find_key(error.key.substr(0, error.key.find('[')));
-    if (key == nullptr || error.nearest.empty() || error.key.find('[') != std::string::npos)
+    if (error.nearest.empty()) return false;
+    int step = 0, pack = 0;
+    char rest = 0;
+    if (std::sscanf(error.key.c_str(), "data.documents[%d][%d]%c", &step, &pack, &rest) == 2)
+      return repair_pack(step, pack, error.nearest);
+    const Key* const key = find_key(error.key);
+    return key != nullptr && set_text(scenario_, *key, error.nearest);
+  }
+  // `lengths`: "[4, 7, 5]".
+  bool repair_pack(int step, int pack, const std::string& lengths) {
+    boost::system::error_code unreadable;
+    const json::value list = json::parse(lengths, unreadable);
+    auto& steps = scenario_.data.documents;
+    if (unreadable || !list.is_array() || step >= std::ssize(steps) ||
+        pack >= std::ssize(at(steps, step)))
       return false;
-    return set_text(scenario_, *key, error.nearest);
+    at(at(steps, step), pack) = json::value_to<MicrobatchLengths>(list);
+    return true;
   }
 
   Projection result() const {
@@ -200,6 +231,9 @@ class Projector {
     return projection;
   }
 
+  static Projection refused_key(const std::string& key) {
+    return {.scenario = {}, .changes = {}, .why_not = "cannot be projected: no value of " + key};
+  }
   static Projection refused(const ScenarioError& error) {
     return {.scenario = {}, .changes = {}, .why_not = "cannot be projected: " + error.text()};
   }
