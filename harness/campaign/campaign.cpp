@@ -166,6 +166,7 @@ class Campaign {
   void took(Slot& slot, FurtherRun run) {
     const Job job = *std::exchange(slot.job, std::nullopt);
     if (run.result.seconds == 0) run.result.seconds = slot.since.seconds();
+    book_.report().add(run.times, slot.since.seconds());
     if (!run.result.device.name.empty()) book_.report().device = run.result.device;
     // A process in which something failed judges nothing else.
     if (fails(run.result)) slot.worker.reset();

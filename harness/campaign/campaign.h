@@ -28,6 +28,7 @@ struct CampaignOptions {
   std::int64_t plant_case = -1;   // The fault is planted in this case alone.
   std::string corpus, log;        // "" for none.
   bool resume = false, quiet = false;
+  bool times = false;  // Count where the time of the workers goes.
 };
 
 // Failures of one class.
@@ -42,6 +43,10 @@ struct CampaignReport {
   std::int64_t held = 0, violated = 0, broken = 0, gave_up = 0, skipped = 0, near_legal = 0;
   std::int64_t resumed = 0;  // For these, from the log.
   double seconds = 0;
+  // Of the cases that workers ran, if they are counted: all their seconds, and the parts of these.
+  double seconds_of_cases = 0;
+  std::int64_t timed_cases = 0;
+  TimesByKind times;
   std::vector<FailureClass> classes;
   Distribution distribution;
   bool ended_early = false;  // Budget or a signal came before the count.
@@ -50,6 +55,7 @@ struct CampaignReport {
   std::int64_t cases() const { return held + violated + broken + gave_up + skipped; }
   std::int64_t failures() const { return violated + broken + gave_up; }
   void add(const CaseRecord& record);
+  void add(const TimesByKind& of_case, double its_seconds);
 };
 
 // Throws RequestError and WorldError; what is in the log by then stays there.

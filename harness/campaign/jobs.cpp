@@ -26,6 +26,7 @@ namespace {
 
 void settle(int number, const CampaignOptions& options) {
   keep_freed_memory();
+  if (options.times) TimeSpent::begin();
   if (options.run.device == "cuda") {
     take_gpu(number, gpus_here());
   } else if (options.memory_limit > 0) {  // CUDA maps far more address space than it uses.
@@ -67,8 +68,11 @@ std::string request_of(const Job& job) {
 
 FurtherRun run_of(const std::string& answer) {
   const boost::json::value value = boost::json::parse(answer);
-  return {result_from_json(value.at("result")),
-          boost::json::value_to<std::string>(value.at("oracle"))};
+  FurtherRun run{result_from_json(value.at("result")),
+                 boost::json::value_to<std::string>(value.at("oracle"))};
+  if (const boost::json::value* times = value.as_object().if_contains("times"))
+    run.times = times_from_json(times->as_object());
+  return run;
 }
 
 WorkerSetup CampaignJobs::worker(int number, const std::string& state_folder) const {
@@ -95,8 +99,9 @@ std::string CampaignJobs::answer(const Job& job, const std::string& file,
   } else {
     run_here(job, one, phase, made);
   }
-  return boost::json::serialize(
-      boost::json::object{{"result", to_json(made.result)}, {"oracle", made.oracle}});
+  boost::json::object answer{{"result", to_json(made.result)}, {"oracle", made.oracle}};
+  if (options_.times) answer["times"] = to_json(TimeSpent::take());
+  return boost::json::serialize(answer);
 }
 
 void CampaignJobs::run_here(const Job& job, const CampaignCase& one,

@@ -58,6 +58,22 @@ void classify(CaseRecord& record, const std::vector<FurtherRun>& further) {
   }
 }
 
+json::object to_json(const TimesByKind& times) {
+  json::object object;
+  for (const auto& [kind, time] : times)
+    object[kind] = {{"seconds", time.seconds}, {"calls", time.calls}};
+  return object;
+}
+
+TimesByKind times_from_json(const json::object& object) {
+  TimesByKind times;
+  for (const auto& [kind, time] : object) {
+    times[kind] = {time.at("seconds").to_number<double>(),
+                   time.at("calls").to_number<std::int64_t>()};
+  }
+  return times;
+}
+
 json::object to_json(const CaseRecord& record) {
   json::object line{{"case", record.index < 0 ? json::value(nullptr) : json::value(record.index)}};
   if (record.index < 0) line["corpus"] = record.corpus_file;

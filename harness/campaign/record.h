@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/case/time_spent.h"
 #include "harness/case/verdict.h"
 #include "harness/generate/features.h"
 
@@ -29,12 +30,15 @@ struct CaseRecord {
 // One further run of a failing case, in a fresh process.
 struct FurtherRun {
   CaseResult result;
-  std::string oracle;  // Digest of the oracle's own run, "" where it did not come to that.
+  std::string oracle;      // Digest of the oracle's own run, "" where it did not come to that.
+  TimesByKind times = {};  // If the campaign counts them.
 };
 // Sets kind, failed, runs, and the verdict where the oracle is what is unstable. The failure stays
 // a failure whatever the further runs say.
 void classify(CaseRecord& record, const std::vector<FurtherRun>& further);
 
+boost::json::object to_json(const TimesByKind& times);
+TimesByKind times_from_json(const boost::json::object& object);
 boost::json::object to_json(const CaseRecord& record);
 CaseRecord record_from_json(const boost::json::value& value);
 

@@ -36,6 +36,26 @@ std::string class_text(const FailureClass& one) {
   return text;
 }
 
+// The mean case, its largest part first.
+std::string times_text(const CampaignReport& report) {
+  if (report.timed_cases == 0) return "";
+  const double cases = static_cast<double>(report.timed_cases);
+  std::vector<std::pair<std::string, TimeOfKind>> kinds(report.times.begin(), report.times.end());
+  double rest = report.seconds_of_cases;
+  for (const auto& [kind, time] : kinds) rest -= time.seconds;
+  kinds.push_back({"all else on the host", {rest, 0}});
+  std::stable_sort(kinds.begin(), kinds.end(), [](const auto& a, const auto& b) {
+    return a.second.seconds > b.second.seconds;
+  });
+  std::string text = text_of("%-34s %9s %6s %9s\n", "a case, in the mean", "ms", "%", "calls");
+  for (const auto& [kind, time] : kinds) {
+    text += text_of("%-34s %9.2f %6.1f %9.1f\n", kind.c_str(), 1e3 * time.seconds / cases,
+                    100 * time.seconds / report.seconds_of_cases,
+                    static_cast<double>(time.calls) / cases);
+  }
+  return text + text_of("%-34s %9.2f\n", "all", 1e3 * report.seconds_of_cases / cases);
+}
+
 std::vector<CaseResult> first_results(const CampaignReport& report) {
   std::vector<CaseResult> results;
   for (const FailureClass& one : report.classes) results.push_back(one.first.result);
@@ -76,10 +96,21 @@ void CampaignReport::add(const CaseRecord& record) {
   }
 }
 
+void CampaignReport::add(const TimesByKind& of_case, double its_seconds) {
+  if (of_case.empty()) return;
+  ++timed_cases;
+  seconds_of_cases += its_seconds;
+  for (const auto& [kind, time] : of_case) {
+    times[kind].seconds += time.seconds;
+    times[kind].calls += time.calls;
+  }
+}
+
 std::string campaign_text(const CampaignOptions& options, const CampaignReport& report) {
   std::string text;
   for (const FailureClass& one : report.classes) text += class_text(one);
   if (!options.quiet) text += report.distribution.table();
+  if (options.times) text += times_text(report);
   const std::int64_t ran = report.cases() - report.resumed;
   text += text_of(
       "seed %llu: %lld cases, %lld held, %lld violated, %lld broken, %lld gave up, %lld skipped; ",
@@ -120,6 +151,11 @@ json::object campaign_json(const CampaignOptions& options, const CampaignReport&
                        {"file", one.first.file}});
   }
   whole["classes"] = classes;
+  if (options.times) {
+    whole["times"] = json::object{{"cases", report.timed_cases},
+                                  {"seconds", report.seconds_of_cases},
+                                  {"kinds", to_json(report.times)}};
+  }
   whole["distribution"] = report.distribution.to_json();
   return whole;
 }

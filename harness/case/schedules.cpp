@@ -1,6 +1,9 @@
 #include "harness/case/schedules.h"
 
+#include <utility>
+
 #include "harness/case/guard.h"
+#include "harness/case/time_spent.h"
 #include "scenarios/rules/legality.h"
 #include "scenarios/schema/words.h"
 
@@ -46,9 +49,13 @@ std::unique_ptr<Backend> open_backend(const std::string& device, const SimOption
                                       int gpu) {
   // The host's own arithmetic: guarded at the start of the program.
   if (device != "cuda") return open_sim(options);
-  std::unique_ptr<Backend> backend = open_cuda(gpu);
-  once_a_process(guard_device, *backend);
-  return backend;
+  std::unique_ptr<Backend> backend;
+  {
+    const TimeSpent::Part part("opening and closing");
+    backend = open_cuda(gpu);
+    once_a_process(guard_device, *backend);
+  }
+  return TimeSpent::counts() ? timed(std::move(backend)) : std::move(backend);
 }
 
 Scenario narrowed(const Scenario& scenario, Numerics numerics, std::int64_t seed) {

@@ -37,6 +37,7 @@ Options fuzz_options() {
       .choice("profile", "small, schedules or near-legal", profiles(), "small")
       .text("corpus", "folder of scenarios: run first, and new failures are kept there")
       .text("log", "write a line of JSON per case to this file")
+      .flag("times", "tell where the time of a case on a GPU goes, by kind of call")
       .flag("resume", "go on with the campaign in --log")
       .text("shard", "i/n: only cases whose number leaves i when divided by n", "0/1")
       .seconds("timeout", "seconds after which the watchdog kills a case", 60)
@@ -106,6 +107,7 @@ CampaignOptions campaign_of(const Options& options) {
   campaign.only_case = options.number("case");
   campaign.plant_case = options.number("plant-case");
   campaign.quiet = options.has("quiet");
+  campaign.times = options.has("times");
   campaign.run.device = choose_device(options.text("device"));
   campaign.jobs = static_cast<int>(options.number("jobs"));
   if (campaign.jobs == 0) {

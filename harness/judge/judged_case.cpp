@@ -4,6 +4,7 @@
 
 #include "harness/case/nothing_planted.h"
 #include "harness/case/schedules.h"
+#include "harness/case/time_spent.h"
 #include "harness/checker/redundant_edges.h"
 #include "harness/costs/cost_counter.h"
 #include "harness/expect/rank_counters.h"
@@ -28,12 +29,17 @@ std::unique_ptr<Judge> make_judge(const JudgedCase& one) {
 
 const std::vector<oracle::Parameter> kNoParameters;  // For evaluations, which change none.
 
+const ExpectedSteps::Judged& expected(ExpectedSteps& steps, std::int64_t step) {
+  const TimeSpent::Part part("reference");
+  return steps.step(step);
+}
+
 // Returns whether no rank has found anything.
 bool observed_step(std::int64_t step, ExpectedSteps& steps, ComparedRun::Rank& rank,
                    const RunProgress& progress) {
   Trainer& trainer = rank.engine.trainer;
   progress.tell("reference", step);
-  const ExpectedSteps::Judged& judged = steps.step(step);
+  const ExpectedSteps::Judged& judged = expected(steps, step);
   progress.tell("engine", step);
   StepComparison& compared = rank.comparison.begin(
       rank.readback, {step, judged.documents, judged.want, steps.judge().parameters()});

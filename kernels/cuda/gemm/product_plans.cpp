@@ -3,11 +3,11 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
@@ -131,8 +131,7 @@ class Trial {
         result,
         result,
         workspace_bytes,
-        trial::kPlaces * sizeof(float),
-        sizeof(unsigned long long)};
+        sizeof(Found)};
     std::size_t bytes = 0;
     for (const std::size_t size : sizes) bytes += aligned(size);
     auto* at = static_cast<std::byte*>(room.reserve(bytes));
@@ -141,8 +140,7 @@ class Trial {
       parts[i] = std::exchange(at, at + aligned(sizes[i]));
     memory_ = {parts[0], parts[1], parts[2], parts[4], workspace_bytes};
     own_ = parts[3];
-    gathered_ = static_cast<float*>(parts[5]);
-    differences_ = static_cast<unsigned long long*>(parts[6]);
+    found_ = static_cast<Found*>(parts[5]);
     write_trial(stream_.get(), product_, parts[0], parts[1]);
     write_trial_result(stream_.get(), product_, own_);
     run_own_product(CudaQueue{stream_.get()}, product_, {parts[0], parts[1], own_, nullptr, 0});
@@ -154,33 +152,44 @@ class Trial {
   Trial(const Trial&) = delete;
   Trial& operator=(const Trial&) = delete;
 
-  // Whether our own kernel has the model's bits in 64 elements. Then it stands for the model in
-  // all.
-  bool own_is_the_model() const {
-    gather_trial(stream_.get(), product_, own_, gathered_);
-    std::array<float, trial::kPlaces> got{};
-    cuda_check(
-        cudaMemcpyAsync(got.data(), gathered_, sizeof got, cudaMemcpyDeviceToHost, stream_.get()));
-    stream_.synchronize();
-    for (int i = 0; i < trial::kPlaces; ++i) {
-      const float x = got[static_cast<std::size_t>(i)], want = trial_by_the_model(product_, i);
-      if (bits(x) != bits(want) && (x == x || want == want)) return false;
+  struct Compared {
+    // Our own kernel has the model's bits in 64 elements. Then it stands for the model in all.
+    bool own_is_the_model = true;
+    // Whether each algorithm has our own kernel's bits in every element; empty where the library
+    // refused to run it, whose guess was wrong.
+    std::vector<std::optional<bool>> equal_own;
+  };
+  // The host waits once for all of them: on a GPU that several processes share, each wait takes a
+  // turn of all processes. At most kMostAlgorithms.
+  Compared compare(std::span<const cublasLtMatmulAlgo_t> algorithms) const {
+    gather_trial(stream_.get(), product_, own_, found_->gathered);
+    cuda_check(cudaMemsetAsync(found_->differences, 0, sizeof found_->differences, stream_.get()));
+    std::vector<bool> ran(algorithms.size(), false);
+    for (std::size_t i = 0; i < algorithms.size(); ++i) {
+      write_trial_result(stream_.get(), product_, memory_.c);
+      cuda_check(cudaMemsetAsync(memory_.workspace, 0x5a, memory_.workspace_bytes, stream_.get()));
+      try {
+        described_.run(stream_.get(), algorithms[i], memory_);
+      } catch (const LibraryRefusal&) {
+        continue;
+      }
+      ran[i] = true;
+      count_trial_differences(stream_.get(), product_, memory_.c, own_, found_->differences + i);
     }
-    return true;
-  }
-
-  // Whether the algorithm has our own kernel's bits in every element.
-  bool equals_own(const cublasLtMatmulAlgo_t& algorithm) const {
-    write_trial_result(stream_.get(), product_, memory_.c);
-    cuda_check(cudaMemsetAsync(memory_.workspace, 0x5a, memory_.workspace_bytes, stream_.get()));
-    described_.run(stream_.get(), algorithm, memory_);
-    cuda_check(cudaMemsetAsync(differences_, 0, sizeof(unsigned long long), stream_.get()));
-    count_trial_differences(stream_.get(), product_, memory_.c, own_, differences_);
-    unsigned long long count = 0;
+    Found found{};
     cuda_check(
-        cudaMemcpyAsync(&count, differences_, sizeof count, cudaMemcpyDeviceToHost, stream_.get()));
+        cudaMemcpyAsync(&found, found_, sizeof found, cudaMemcpyDeviceToHost, stream_.get()));
     stream_.synchronize();
-    return count == 0;
+    Compared compared;
+    for (int i = 0; i < trial::kPlaces; ++i) {
+      const float x = found.gathered[i], want = trial_by_the_model(product_, i);
+      if (bits(x) != bits(want) && (x == x || want == want)) compared.own_is_the_model = false;
+    }
+    for (std::size_t i = 0; i < algorithms.size(); ++i) {
+      compared.equal_own.push_back(ran[i] ? std::optional(found.differences[i] == 0)
+                                          : std::nullopt);
+    }
+    return compared;
   }
 
   double seconds(const cublasLtMatmulAlgo_t& algorithm) const {
@@ -202,6 +211,11 @@ class Trial {
   const LibraryProduct& described() const { return described_; }
 
  private:
+  // On the device, copied to the host at once.
+  struct Found {
+    float gathered[trial::kPlaces];
+    unsigned long long differences[kMostAlgorithms];
+  };
   static std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
   Product product_;
@@ -210,8 +224,7 @@ class Trial {
   const TrialStream& stream_;
   ProductMemory memory_;
   void* own_;
-  float* gathered_;
-  unsigned long long* differences_;
+  Found* found_;
 };
 
 // Whether the pitches are multiples of what the library needs.
@@ -246,20 +259,26 @@ std::optional<cublasLtMatmulAlgo_t> admitted_algorithm(const CublasLt& library,
   const bool any_order = faulty("product-of-any-order", false, true);
   const double flop = 2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) *
                       static_cast<double>(product.k);
+  const bool takes_the_first = flop < kTimedFlop;
+  const auto algorithms =
+      trial.described().algorithms(!any_order, workspace_bytes, kMostAlgorithms);
   std::vector<cublasLtMatmulAlgo_t> admitted;
-  if (!trial.own_is_the_model()) return {};
-  for (const auto& algorithm :
-       trial.described().algorithms(!any_order, workspace_bytes, kMostAlgorithms)) {
-    try {
-      if (trial.equals_own(algorithm) == any_order) continue;
-    } catch (const LibraryRefusal&) {  // The library's guess was wrong.
-      continue;
+  std::size_t next = 0;
+  do {
+    // The first guess is right nearly always, and each algorithm that runs is loaded for that.
+    const std::size_t count = takes_the_first && next == 0
+                                  ? std::min<std::size_t>(1, algorithms.size())
+                                  : algorithms.size() - next;
+    const Trial::Compared compared = trial.compare(std::span(algorithms).subspan(next, count));
+    if (!compared.own_is_the_model) return {};
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::optional<bool> equal = compared.equal_own[i];
+      if (equal && *equal != any_order) admitted.push_back(algorithms[next + i]);
     }
-    admitted.push_back(algorithm);
-    if (flop < kTimedFlop) break;
-  }
+    next += count;
+  } while (next < algorithms.size() && (!takes_the_first || admitted.empty()));
   if (admitted.empty()) return {};
-  return admitted[admitted.size() == 1 ? 0 : fastest(trial, admitted)];
+  return admitted[takes_the_first || admitted.size() == 1 ? 0 : fastest(trial, admitted)];
 }
 
 struct LibraryPlan {

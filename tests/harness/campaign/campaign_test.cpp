@@ -14,6 +14,18 @@ namespace json = boost::json;
 using testing::HasSubstr;
 using testing::Not;
 
+TEST_F(Campaign, TellsWhereTheTimeOfItsCasesWent) {
+  const std::string report = folder_ / "r.json";
+  const Ran ran = fuzz("--seed 1 --count 6 --jobs 2 --times --json " + report);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("a case, in the mean"));
+  const boost::json::value times = boost::json::parse(slurp(report)).at("times");
+  EXPECT_EQ(times.at("cases").to_number<int>(), 6);
+  const double reference = times.at("kinds").at("reference").at("seconds").to_number<double>();
+  EXPECT_GT(reference, 0);
+  EXPECT_LT(reference, times.at("seconds").to_number<double>());
+}
+
 TEST_F(Campaign, EqualSeedsGiveEqualCasesAndVerdictsOnAnyNumberOfWorkers) {
   const std::string one = folder_ / "one", two = folder_ / "two";
   const int status = fuzz("--seed 11 --count 24 --jobs 1 --log " + one).status;

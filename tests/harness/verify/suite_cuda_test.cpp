@@ -52,7 +52,7 @@ TEST_F(SuiteOnAGpu, AnErrorThatStaysEndsOneCase) {
 
 TEST_F(SuiteOnAGpu, ACrashAndAHangEndOneCaseEach) {
   SuiteOptions options;
-  options.timeout_s = 20;
+  options.timeout_s = 10;
   EXPECT_EQ(run_on_a_gpu(all_planned({"a", "crash", "b", "hang", "c"}), options),
             SuiteEnd::complete);
   EXPECT_EQ(results_.at(1).judge, JudgeKind::crash);
