@@ -43,7 +43,7 @@ struct CampaignReport {
   std::int64_t held = 0, violated = 0, broken = 0, gave_up = 0, skipped = 0, near_legal = 0;
   std::int64_t resumed = 0;  // For these, from the log.
   double seconds = 0;
-  // Of the cases that workers ran, if they are counted: all their seconds, and the parts of these.
+  // The seconds of the cases that workers ran, and the parts of these; if they are counted.
   double seconds_of_cases = 0;
   std::int64_t timed_cases = 0;
   TimesByKind times;

@@ -30,7 +30,7 @@ using Numbers = std::deque<std::size_t>;  // Places in the list of cases.
 
 std::string title(const CaseResult& one) { return one.name + " " + one.numerics; }
 
-// What came of a case that failed behind other cases of its process, and held alone. That is told
+// The result of a case that failed behind others of its process, and held alone. The first is told
 // as it was: to take the second run for the result would hide a race, or an error of an earlier
 // case. Only memory that was wanting says nothing of either.
 CaseResult held_alone(CaseResult first, const std::vector<std::string>& before, CaseResult second) {
@@ -82,7 +82,7 @@ class SuiteRun {
     std::vector<std::string> before;    // The cases that this worker has finished.
     std::optional<std::size_t> number;  // The case that it runs.
     std::optional<FirstRun> first;      // How that case ran first.
-    double memory = 0;                  // What that case takes.
+    double memory = 0;                  // That case takes so much.
     Stopwatch since;                    // It was asked for.
   };
 
