@@ -68,6 +68,16 @@ std::string mpi_here() {
   return "absent: no mpirun on the PATH";
 }
 
+// NVIDIA's Multi-Process Service lets the processes of several workers use a GPU at once, but a
+// fault of one of them ends them all.
+std::string mps_here() {
+  const char* set = std::getenv("CUDA_MPS_PIPE_DIRECTORY");
+  const std::string folder = set != nullptr && *set != 0 ? set : "/tmp/nvidia-mps";
+  if (::access((folder + "/control").c_str(), F_OK) == 0)
+    return "serves at " + folder + ": workers use a GPU at once, and a fault of one ends all";
+  return "off: workers take turns on a GPU (nvidia-cuda-mps-control -d starts it)";
+}
+
 // Over NCCL each rank has a GPU.
 std::string what_cuda_can_run(const CudaProbe& cuda) {
   if (!cuda.present) return "cannot run";
@@ -147,6 +157,8 @@ ExitStatus doctor_command(const Words& words) {
   print_cuda(cuda);
   const std::string mpi = mpi_here();
   std::printf("MPI           %s\n", mpi.c_str());
+  const std::string mps = mps_here();
+  std::printf("MPS           %s\n", mps.c_str());
   std::printf("simulator     %s\n", sim.name.c_str());
   const std::string launcher = launcher_here();
   std::printf("launcher      %s\n", launcher.c_str());
@@ -163,6 +175,7 @@ ExitStatus doctor_command(const Words& words) {
                             {"cuda", to_json(cuda.info)},
                             {"why", cuda.why},
                             {"mpi", mpi},
+                            {"mps", mps},
                             {"sim", to_json(sim)},
                             {"library", library},
                             {"library_files", scenarios},

@@ -11,13 +11,15 @@ namespace {
 
 constexpr double kProbeTimeout = 60;
 
-std::string probe_here() {
+std::string probe_here(Probe how) {
   boost::json::object found;
   try {
+    const std::vector<DeviceInfo> gpus = cuda_devices();
     CaseResult carrier;  // Its JSON form holds a DeviceInfo and a reason.
-    carrier.device = open_cuda()->info();
+    // Where there is none, opening says why.
+    carrier.device = how == Probe::looks && !gpus.empty() ? gpus.front() : open_cuda()->info();
     found = to_json(carrier);
-    found["gpus"] = std::ssize(cuda_devices());
+    found["gpus"] = std::ssize(gpus);
   } catch (const std::exception& error) {
     CaseResult carrier;
     carrier.verdict = Verdict::broken;
@@ -28,7 +30,7 @@ std::string probe_here() {
 }
 
 const CudaProbe& probed_once() {
-  static const CudaProbe probe = probe_cuda();
+  static const CudaProbe probe = probe_cuda(Probe::looks);
   return probe;
 }
 
@@ -50,8 +52,8 @@ std::string lacking_ranks(const Scenario& scenario, const std::string& device) {
 
 }  // namespace
 
-CudaProbe probe_cuda() {
-  const ChildEnd end = run_in_child(probe_here, kProbeTimeout);
+CudaProbe probe_cuda(Probe how) {
+  const ChildEnd end = run_in_child([how] { return probe_here(how); }, kProbeTimeout);
   if (!end.finished)
     return {.present = false, .info = {}, .why = "opening CUDA failed: " + end.last_words};
   const boost::json::object found = boost::json::parse(end.output).as_object();

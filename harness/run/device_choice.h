@@ -1,6 +1,7 @@
 // Which device a command runs on. This process never opens CUDA to find out: a child does.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "engine/device/backend.h"
@@ -19,7 +20,9 @@ struct CudaProbe {
   int gpus = 0;     // Visible to a process.
   std::string why;  // Why there is none.
 };
-CudaProbe probe_cuda();
+// To open a GPU takes a second, more than many a case; the first case that cannot says so.
+enum class Probe : std::uint8_t { looks, opens };
+CudaProbe probe_cuda(Probe how = Probe::opens);
 
 // The GPUs that a process of this program sees; it asks once, and children have the answer.
 int gpus_here();

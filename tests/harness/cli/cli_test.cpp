@@ -328,6 +328,7 @@ TEST_F(CommandLine, DoctorSaysWhatCanRun) {
   const Ran ran = run_lockstep("doctor --json " + (folder_ / "d.json"));
   EXPECT_EQ(ran.status, 0) << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("--device sim  can run"));
+  EXPECT_THAT(ran.out, HasSubstr("MPS           "));
   EXPECT_EQ(boost::json::parse(slurp(folder_ / "d.json")).at("sim").at("kind").as_string(), "sim");
 }
 
