@@ -174,6 +174,12 @@ command(2, "--deadline", "verify --device sim --deadline 1e12 a.yaml", name="dea
 command(1, "", "verify --device sim --mutate-checker poison-is-a-value a.yaml", name="blinded-checker", files={"a.yaml": BASE})
 command(3, "TMPDIR", "verify --device sim a.yaml", name="no-temporary-folder", files={"a.yaml": RANKS.replace("auto", "shm")},
         environment={"TMPDIR": "/nonexistent"}, no_words="crash")
+# The digest is of what is trained on: of documents that another process replaces all the time, a run says that they changed.
+command(3, "D.jsonl: has changed since it was first read", '(while :; do ln -f A n; mv n D.jsonl; sleep 0.01; ln -f B n; mv n D.jsonl; '
+        'sleep 0.01; done) >/dev/null 2>&1 & cp A D.jsonl; for i in {1..20}; do "$lockstep" train --quiet --device sim a.yaml; status=$?; '
+        "((status != 3)) || exit 3; done", name="documents-that-change", script=True,
+        files={"a.yaml": TRAIN + "data: {kind: jsonl, path: D.jsonl}\n", "A": '{"text": "abcdefgh abcdefgh"}\n' * 20000,
+               "B": '{"text": "zyxwvuts zyxwvuts"}\n' * 20000})
 command(2, "token: its length is not", "replay " + crafted.token('{"schema":1,"name":"a"}', 0x80), name="token-with-spare-bits")
 command(3, "", "verify --quiet --device cuda a.yaml", name="object-of-the-environment", files={"a.yaml": BASE, "evil.so": "x"},
         environment={"LOCKSTEP_CUDA_OBJECT": "./evil.so", "CUDA_VISIBLE_DEVICES": ""}, any_status=True, no_words="evil.so")
