@@ -34,14 +34,21 @@ CheckpointLock::CheckpointLock(const std::string& checkpoint)
   }
 }
 
+// Whether the lock file is still at its place: another run, or a report of that name, may be there.
+bool CheckpointLock::is_in_place() const {
+  struct stat own {
+  }, there{};
+  return ::fstat(descriptor_, &own) == 0 && ::lstat(path_.c_str(), &there) == 0 &&
+         own.st_ino == there.st_ino && own.st_dev == there.st_dev;
+}
+
 bool CheckpointLock::is_held() {
   constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   descriptor_ = ::open(path_.c_str(), kFlags, 0600);
-  struct stat own {
-  }, there{};
-  if (descriptor_ < 0 || ::fstat(descriptor_, &own) != 0)
+  struct stat status {};
+  if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0)
     throw WorldError(path_ + ": cannot be made: " + std::strerror(errno));
-  if (!S_ISREG(own.st_mode) || !has_our_words(descriptor_)) {
+  if (!S_ISREG(status.st_mode) || !has_our_words(descriptor_)) {
     ::close(descriptor_);
     throw WorldError(path_ + " is there, and is no lock of lockstep: it stays");
   }
@@ -51,9 +58,7 @@ bool CheckpointLock::is_held() {
                        ": another run saves its checkpoint there; wait for it, or name another "
                        "--checkpoint");
   }  // Where a file system has no locks, nothing is held.
-  if (::lstat(path_.c_str(), &there) != 0 || own.st_ino != there.st_ino ||
-      own.st_dev != there.st_dev)
-    return false;
+  if (!is_in_place()) return false;
   if (::ftruncate(descriptor_, 0) == 0 && write_all(descriptor_, kWords)) return true;
   const std::string why = std::strerror(errno);
   remove();
@@ -62,7 +67,7 @@ bool CheckpointLock::is_held() {
 }
 
 void CheckpointLock::remove() {
-  if (::getpid() == maker_) ::unlink(path_.c_str());
+  if (::getpid() == maker_ && is_in_place()) ::unlink(path_.c_str());
 }
 
 CheckpointLock::~CheckpointLock() {

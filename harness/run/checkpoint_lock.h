@@ -20,6 +20,7 @@ class CheckpointLock {
 
  private:
   bool is_held();
+  bool is_in_place() const;
 
   const std::string path_;
   const pid_t maker_;  // Ranks are forks, for which nothing is to be removed.

@@ -67,6 +67,9 @@ command(2, "another run saves its checkpoint there", "train --quiet --device sim
 command(3, "it stays", "train --quiet --device sim a.yaml --checkpoint ck", name="lock-of-somebody-else",
         files={"a.yaml": TRAIN, "ck.lock": "precious"}, unchanged=["ck.lock"])
 
+command(0, "", "train --quiet --device sim a.yaml --checkpoint ck --json ck.lock", name="report-in-the-place-of-a-lock",
+        files={"a.yaml": TRAIN}, check=lambda folder: not json.loads((folder / "ck.lock").read_text()) and "no report")
+
 # 5: outputs over inputs and over each other.
 command(2, "in.yaml", "verify in.yaml --device sim --json in.yaml", name="report-over-scenario", files={"in.yaml": BASE},
         unchanged=["in.yaml"])
