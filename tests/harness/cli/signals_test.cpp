@@ -88,6 +88,13 @@ TEST_F(Signals, EndVerify) {
   ends_well("verify --device sim --schedules 100000 " + library_file("graph-modules-together"));
 }
 
+TEST_F(Signals, EndVerifyOfSeveralWorkersAndTheirRanks) {
+  ends_well("verify --device sim --jobs 3 --schedules 100000 " +
+            library_file("fsdp-full-iteration-optim") + " " +
+            library_file("fsdp-full-iteration-no-shard") + " " +
+            library_file("graph-modules-together"));
+}
+
 TEST_F(Signals, EndShrink) {
   ends_well("shrink --device sim --budget 1000 --timeout 2 --plant harness-test-hang " +
             library_file("graph-modules-together") + " -o " + (folder_ / "small.yaml"));

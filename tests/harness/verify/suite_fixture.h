@@ -29,8 +29,10 @@ class Suite : public testing::Test {
     pid_t process;
   };
 
-  PlannedCase planned(const std::string& name, int ranks = 1) const {
-    const std::string several = "parallel: {data: " + std::to_string(ranks) + ", transport: shm}\n";
+  PlannedCase planned(const std::string& name, int ranks = 1, const std::string& transport = "shm",
+                      const std::string& more = "") const {
+    const std::string several =
+        "parallel: {data: " + std::to_string(ranks) + ", transport: " + transport + "}\n" + more;
     std::vector<ScenarioError> errors;
     return plan_file(folder_.file(name + ".yaml",
                                   "schema: 1\nname: " + name + "\n" + (ranks > 1 ? several : "")),
