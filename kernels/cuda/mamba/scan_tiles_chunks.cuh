@@ -1,6 +1,8 @@
 // The chunks of a pack in tiles: their decays, and the order of a document's chunks.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/core/packed_documents.h"
 #include "kernels/cuda/mamba/scan_tiles.cuh"
 
@@ -15,7 +17,7 @@ inline constexpr std::int64_t kDocumentsInGrid = 16;
 template <class Op>
 unsigned chunks_in_grid(const Op& op) {
   const std::int64_t of_rows = blocks_for(op.row_document.cols, op.chunk);
-  return static_cast<unsigned>(smaller(op.chunk_document.cols, of_rows + kDocumentsInGrid));
+  return static_cast<unsigned>(std::min(op.chunk_document.cols, of_rows + kDocumentsInGrid));
 }
 // Calls work(chunk) for the chunks of a block whose grid's x axis is chunks_in_grid().
 template <class Op, class Work>
