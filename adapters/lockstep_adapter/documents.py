@@ -122,6 +122,10 @@ class Feed:
             setattr(result, name, value)
         return result
 
+    def targets(self):
+        """The targets of every document, in order."""
+        return [document.targets for packs in self.packs.values() for pack in packs for document in pack]
+
     def frozen(self):
         return self.edited(learning_rate=[0.0] * self.steps)
 

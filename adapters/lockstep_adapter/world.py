@@ -1,4 +1,5 @@
 """lockstep's end of the wire in Python (docs/engine-protocol.md, sections 1, 2, 11): for tests of an adapter without lockstep."""
+import itertools
 import json
 import os
 import pathlib
@@ -147,7 +148,7 @@ class World:
     def __init__(self, command, ranks=1, hello_s=120):
         base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-engine-", dir=base))
-        port, self.failed = free_port(), False
+        port, self.failed, self.numbers = free_port(), False, itertools.count(1)  # `numbers` for names in the folder.
         self.children = [Child(command, rank, ranks, port, self.folder) for rank in range(ranks)]
         try:
             messages = []

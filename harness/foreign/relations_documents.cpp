@@ -65,6 +65,22 @@ RunRequest with_larger_capacity(const EngineCase& one) {
   return larger;
 }
 
+// Whether the documents that are not kept have a loss, by which they tell that they were replaced.
+bool others_have_targets(const EngineFeed& feed, const Documents& kept) {
+  for (const auto& [place, microbatches] : feed.packs) {
+    for (std::int64_t g = 0; g < std::ssize(microbatches); ++g) {
+      const std::vector<Document>& documents = at(microbatches, g).documents;
+      for (std::int64_t i = 0; i < std::ssize(documents); ++i) {
+        const std::vector<std::int32_t>& targets = at(documents, i).targets;
+        const bool has_target = std::any_of(targets.begin(), targets.end(),
+                                            [](std::int32_t target) { return target >= 0; });
+        if (has_target && !kept({.at = place, .microbatch = g, .document = i})) return true;
+      }
+    }
+  }
+  return false;
+}
+
 std::int64_t microbatches_of_a_step(const EngineFeed& feed) { return std::ssize(feed.training(0)); }
 
 }  // namespace
@@ -75,12 +91,15 @@ std::string has_neighbours(const EngineCase& one) {
 }
 
 void neighbours(EngineCase& one, const Choices& choices) {
+  bool done = false;
   RunRequest given = one.asked_with(frozen(one.feed()));
   given.what = "the run as asked for, with a learning rate of 0";
   const EngineRun a = one.run(given);
   for (const HalfName& half : kHalves) {
     if (!takes(choices, half)) continue;
     const Documents kept = half_of(one.feed(), half.half);
+    if (!others_have_targets(given.feed, kept)) continue;
+    done = true;
     RunRequest replaced = one.asked_with(with_others_replaced(given.feed, kept));
     replaced.what =
         std::string("the one in which all but the ") + half.text + " documents have other tokens";
@@ -91,6 +110,7 @@ void neighbours(EngineCase& one, const Choices& choices) {
     if (one.hello().observes_kind("token_loss") && some_loss && !losses_differ(one, a, b))
       throw_vacuous("other tokens change no loss", half.choice);
   }
+  if (!done) throw NotApplicable("the neighbours of each half have no target");
 }
 
 void one_voice_document(EngineCase& one, const Choices& choices) {

@@ -56,6 +56,21 @@ TEST(OwnEngine, HoldsUnderEveryRelation) {
   }
 }
 
+// A document of one token has no target, so its loss cannot tell that it was replaced.
+TEST(OwnEngine, NeighboursWithoutTargetsSayNothing) {
+  const Interrupts pipes;
+  EngineHost host({.command = own_engine()});
+  const EngineResult result =
+      host.judge(read_scenario_text("schema: 1\nname: neighbours\nmodel: {pattern: \"*\"}\n"
+                                    "data: {documents: [[[7, 1, 9]]]}\n"
+                                    "training: {microbatches: 1}\ncuda_graph: {impl: none}\n",
+                                    "x.yaml")
+                     .scenario);
+  EXPECT_TRUE(applied(result).contains("R6")) << text(result);
+  EXPECT_EQ(result.result.verdict, Verdict::holds) << text(result);
+  host.close();
+}
+
 // Random scenarios as `lockstep fuzz` draws them: LOCKSTEP_SCENARIOS of them, or a few.
 TEST(OwnEngine, RandomScenariosHold) {
   const Interrupts pipes;
