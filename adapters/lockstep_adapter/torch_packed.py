@@ -6,6 +6,7 @@ offload of saved activations by hooks; FSDP2. Options: --device cpu|cuda, --grad
 import argparse
 import contextlib
 import os
+import pathlib
 import sys
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -54,6 +55,8 @@ class Offload:
 
     def pack(self, tensor):
         if isinstance(tensor, nn.Parameter) or tensor.nbytes < max(1, self.min_bytes) or not tensor.is_contiguous():
+            return tensor
+        if not tensor.is_cuda:  # Such is the seed of an attention kernel.
             return tensor
         key, self.place = (self.place, tuple(tensor.shape), tensor.dtype), self.place + 1
         if key not in self.pinned:
@@ -136,6 +139,7 @@ class Pack:
             positions[begin:end] = range(end - begin)
             sequence[begin:end] = [number] * (end - begin)
         bounds += [length] * (2 * slots + 3 - len(bounds))  # Room for a run of padding rows behind each slot.
+        self.target_count = sum(target >= 0 for target in targets)
         values = (tokens, targets, positions, sequence, bounds)
         for name, value in zip(self.NAMES, values):
             setattr(self, name, torch.tensor(value, dtype=torch.int32 if name == "cu_seqlens" else torch.int64, device=device))
@@ -310,9 +314,13 @@ class Graphs:
                         places.append((len(runs) - 1, i))
             # The parts are called by their graphs alone; wrapped, so that they stay as they are for eager microbatches.
             wrapped = tuple(Wrapped(part) for part in graphed)
+            kept = [parameter.grad for parameter in self.run.parameters]  # The sums of this step's earlier microbatches.
+            for parameter in self.run.parameters:
+                parameter.grad = None
             for (block, i), graph in zip(places, torch.cuda.make_graphed_callables(wrapped, tuple(samples), allow_unused_input=True)):
                 runs[block][i] = graph
-            self.run.forget_gradients()
+            for parameter, gradient in zip(self.run.parameters, kept):
+                parameter.grad = gradient
             self.held[capacity] = runs
         return self.held[capacity]
 
@@ -400,7 +408,7 @@ class Run:
         for parameter in self.parameters:
             key.setdefault(parameter.dim() == 2, []).append(parameter)
         groups = [{"params": list_of, "weight_decay": o["weight_decay"] if matrix else 0.0} for matrix, list_of in key.items()]
-        return torch.optim.AdamW(groups, lr=0.0, betas=tuple(o["betas"]), eps=o["eps"], foreach=False)
+        return torch.optim.AdamW(groups, lr=self.request.feed.learning_rate[0], betas=tuple(o["betas"]), eps=o["eps"], foreach=False)
 
     def forget_gradients(self):
         """What a capture left in them."""
@@ -457,7 +465,7 @@ class Run:
             losses = self.forward_backward(pack, callables, watched)
         self.count["microbatches"] += 1
         self.count["tokens"] += sum(end - begin for begin, end in pack.rows)
-        self.count["targets"] += int((pack.targets >= 0).sum())
+        self.count["targets"] += pack.target_count  # A number that a GPU is asked for is copied to pinned memory: not an offload.
         self.count["max_outstanding"] = 1
         self.out.rows(step, m, pack.rows)
         self.out.tensor("token_loss", "token_loss", lambda: TorchTensor(losses), step, m)
@@ -563,7 +571,8 @@ class TorchPacked:
             "honours": honours, "observes": ["token_loss", "activation", "gradient", "weight", "moment1", "moment2"],
             "claims": {"deterministic": True, "weights_by_name": True, "recompute_exact": True},
             "counts": {name: "seen" if name in seen else "said" for name in COUNTERS},
-            "amplifies": ["poison", "delay"] if cuda else ["poison"]}
+            "amplifies": ["poison", "delay"] if cuda else ["poison"],
+            "expectations": str(pathlib.Path(__file__).with_suffix(".yaml"))}
 
     def check(self, scenario):
         """Refusals of combinations that no single key forbids."""

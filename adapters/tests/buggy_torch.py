@@ -154,7 +154,7 @@ class CaptureLeavesGradients(Graphs):
 
 
 class CapacityBaked(Graphs):
-    """Every pack goes to the graph that was captured first, whose table of boundaries may be too short."""
+    """A graph's table of boundaries has room for two sequences, whatever its capacity."""
 
     def load(self, inputs, pack):
         size = min(len(inputs.cu_seqlens), len(pack.cu_seqlens))
@@ -162,8 +162,8 @@ class CapacityBaked(Graphs):
             if name != "cu_seqlens":
                 getattr(inputs, name).copy_(getattr(pack, name))
         inputs.cu_seqlens[:size].copy_(pack.cu_seqlens[:size])
-        inputs.cu_seqlens[3:] = len(pack.tokens)
-        inputs.sequence.clamp_(max=2)
+        inputs.cu_seqlens[2:] = len(pack.tokens)
+        inputs.sequence.clamp_(max=1)
         inputs.rows = pack.rows
 
 
