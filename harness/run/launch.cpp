@@ -39,19 +39,6 @@ using Clock = std::chrono::steady_clock;
 // A launcher may show each process one GPU alone.
 int gpu_of(int local) { return cuda_devices().size() == 1 ? 0 : local; }
 
-// Fixes NCCL's algorithm and protocol, hence the order of its sums, which it would otherwise choose
-// by size. NCCL reads them when ranks join. A value of the user is replaced, because with another
-// order equal runs would have other bits.
-void pin_sums(bool tells) {
-  for (const auto& [name, pinned] : {std::pair{"NCCL_ALGO", "Ring"}, {"NCCL_PROTO", "Simple"}}) {
-    const char* set = std::getenv(name);
-    if (tells && set != nullptr && std::string_view(set) != pinned)
-      std::fprintf(stderr, "lockstep: %s=%s is replaced by %s, which fixes the order of sums\n",
-                   name, shown(set).c_str(), pinned);
-    ::setenv(name, pinned, 1);
-  }
-}
-
 // A process of `of`, which all have as many ranks.
 struct Process {
   int number = 0, of = 1;
@@ -247,6 +234,16 @@ ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOp
 }
 
 }  // namespace
+
+void pin_sums(bool tells) {
+  for (const auto& [name, pinned] : {std::pair{"NCCL_ALGO", "Ring"}, {"NCCL_PROTO", "Simple"}}) {
+    const char* set = std::getenv(name);
+    if (tells && set != nullptr && std::string_view(set) != pinned)
+      std::fprintf(stderr, "lockstep: %s=%s is replaced by %s, which fixes the order of sums\n",
+                   name, shown(set).c_str(), pinned);
+    ::setenv(name, pinned, 1);
+  }
+}
 
 LaunchOptions launch_options(const Options& options, const std::string& device) {
   require_meeting_place(options.text("meeting"));

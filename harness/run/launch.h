@@ -31,6 +31,11 @@ LaunchOptions launch_options(const Options& options, const std::string& device);
 // processes use GPUs.
 bool over_nccl(const Scenario& scenario, const std::string& device, bool by_launcher);
 
+// Fixes NCCL's algorithm and protocol, hence the order of its sums, which it would otherwise choose
+// by size. NCCL reads them when ranks join. A value of the user is replaced, because with another
+// order equal runs would have other bits; `tells`: with a line on stderr.
+void pin_sums(bool tells);
+
 // Runs `body` in each process that has ranks. Returns the status of this process, or if it started
 // the others, of all: a rank's own failure takes precedence over failures that it caused in others,
 // and a killed rank counts as a hang. Exceptions are reported on stderr.

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cstdlib>
 #include <string_view>
 
 #include "harness/base/errors.h"
+#include "harness/run/launch.h"
 #include "harness/run/meeting_key.h"
 #include "harness/run/rendezvous_address.h"
 #include "tests/support/program.h"
@@ -97,6 +99,19 @@ TEST(MeetingKey, IsLongAndOfAFile) {
   const std::string told = key_of(secret.c_str(), nullptr);
   EXPECT_THAT(told, HasSubstr("a key of 18 characters"));
   EXPECT_THAT(told, testing::Not(HasSubstr(secret)));
+}
+
+// With the user's own, equal runs would have other bits.
+TEST(SumsOfNccl, AreOrderedAsTheyAreWhateverTheEnvironmentSays) {
+  ::setenv("NCCL_ALGO", "Tree\x1b", 1);
+  ::setenv("NCCL_PROTO", "Simple", 1);
+  testing::internal::CaptureStderr();
+  pin_sums(true);
+  const std::string told = testing::internal::GetCapturedStderr();
+  EXPECT_STREQ(std::getenv("NCCL_ALGO"), "Ring");
+  EXPECT_STREQ(std::getenv("NCCL_PROTO"), "Simple");
+  EXPECT_EQ(told,
+            "lockstep: NCCL_ALGO=Tree\\x1b is replaced by Ring, which fixes the order of sums\n");
 }
 
 }  // namespace
