@@ -113,9 +113,10 @@ json::value nearest_in_list(const json::value& value, const json::array& list,
   return list.front();
 }
 
-json::value nearest_honoured(const Key& key, const json::value& value,
-                             const json::object& honours) {
-  const json::value otherwise = value_of(key, neutral_scenario());
+// `neutral`: the values of keys that are not honoured.
+json::value nearest_honoured(const Key& key, const json::value& value, const json::object& honours,
+                             const Scenario& neutral) {
+  const json::value otherwise = value_of(key, neutral);
   const json::value* const form = honours.if_contains(key.path);
   if (form == nullptr) return otherwise;
   if (form->is_bool()) return form->as_bool() ? value : otherwise;
@@ -182,9 +183,16 @@ class Projector {
     for (const Key& key : schema()) {
       if (!key.counts(scenario_) || !wire::is_for_engines(key.path)) continue;
       const json::value value = value_of(key, scenario_);
-      const json::value near = nearest_honoured(key, value, honours_);
+      const json::value near = nearest_honoured(key, value, honours_, neutral());
       if (near != value) set_text(scenario_, key, wire::scenario_text(near));
     }
+  }
+
+  // The default of some keys follows from the length of a pack.
+  Scenario neutral() const {
+    Scenario one = neutral_scenario();
+    one.data.pack_length = scenario_.data.pack_length;
+    return one;
   }
 
   // The first key whose value no projection could make honoured; "" for none.
@@ -192,7 +200,7 @@ class Projector {
     for (const Key& key : schema()) {
       if (!key.counts(scenario_) || !wire::is_for_engines(key.path)) continue;
       const json::value value = value_of(key, scenario_);
-      if (nearest_honoured(key, value, honours_) != value) return key.path;
+      if (nearest_honoured(key, value, honours_, neutral()) != value) return key.path;
     }
     return "";
   }

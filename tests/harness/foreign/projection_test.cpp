@@ -45,6 +45,8 @@ TEST(Projection, LeavesWhatIsHonoured) {
     ++projected;
     const Scenario& left = *first.scenario;
     EXPECT_TRUE(check_legality(left).empty()) << to_yaml(left);
+    const ReadResult read = read_scenario_text(to_full_yaml(left), "x.yaml");  // As a token is.
+    EXPECT_TRUE(read.ok()) << text_of(read.errors);
     EXPECT_EQ(value_of("numerics", left), json::value({"bf16"}));
     EXPECT_EQ(left.model.pattern.find_first_not_of("*-"), std::string::npos);
     EXPECT_LE(left.model.pattern.size(), 2u);
