@@ -56,6 +56,13 @@ class Packed(unittest.TestCase):
                     self.assertEqual({relation for relation in RELATIONS if judge(relation) is None}, ALWAYS | more)
 
 
+class Template(unittest.TestCase):
+    def test_holds_as_it_is(self):
+        scenario = scenario_of({"model.pattern": "--"})
+        with Judge(f"env PYTHONPATH={HERE.parent} {sys.executable} -m lockstep_adapter.template", scenario, documents.Feed(scenario)) as judge:
+            self.assertEqual({relation for relation in RELATIONS if judge(relation) is None}, ALWAYS - {"R13", "R14"})
+
+
 class Faults(unittest.TestCase):
     def test_each_is_found_by_its_judge(self):
         for name, (_, expected, keys, needs_gpu) in FAULTS.items():
