@@ -336,9 +336,13 @@ ExitStatus train_here(const Options& options, const Scenario& scenario, const Da
 }
 
 // Absent without a checkpoint, and for the ranks of a launcher but the first, which has it for all.
-std::unique_ptr<CheckpointLock> lock_of_checkpoint(const Options& options) {
-  const std::optional<LaunchedRank> launched = launched_here();
-  if (!options.has("checkpoint") || (launched && launched->rank != 0)) return nullptr;
+std::unique_ptr<CheckpointLock> lock_of_checkpoint(const Options& options,
+                                                   const Scenario& scenario) {
+  if (!options.has("checkpoint")) return nullptr;
+  if (scenario.parallel.data > 1) {
+    const std::optional<LaunchedRank> launched = launched_here();
+    if (launched && launched->rank != 0) return nullptr;
+  }
   return std::make_unique<CheckpointLock>(options.text("checkpoint"));
 }
 
@@ -352,7 +356,7 @@ ExitStatus train_by_engine(const Options& options, const Scenario& scenario, con
     require_place_for_checkpoint(options.text("checkpoint"));
     remove_temporaries_of(options.text("checkpoint"), false);
   }
-  const std::unique_ptr<CheckpointLock> lock = lock_of_checkpoint(options);
+  const std::unique_ptr<CheckpointLock> lock = lock_of_checkpoint(options, scenario);
   const InterruptGuard::AtEnd without_the_lock(guard, [&] {
     if (lock) lock->remove();
   });

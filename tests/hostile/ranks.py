@@ -44,7 +44,7 @@ def in_parallel(jobs, work, items):
         pool.shutdown(cancel_futures=True)
 
 
-JOBS = max(2, min(8, os.cpu_count() or 1))  # These runs wait more than they compute.
+JOBS = max(4, min(8, os.cpu_count() or 1))  # These runs wait more than they compute.
 
 
 class Ranks:

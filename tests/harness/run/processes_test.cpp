@@ -221,7 +221,8 @@ Ran run_with(const Variables& variables, const std::string& words) {
 
 // A shell within Slurm has as many variables, and nonsense comes from no launcher.
 TEST_F(RankProcesses, AreNoConcernOfARunOfOneProcess) {
-  const std::string train = "train --device sim --quiet " + file(1, "auto", "no_shard");
+  const std::string train = "train --device sim --quiet --checkpoint " + (folder_ / "checkpoint") +
+                            " " + file(1, "auto", "no_shard");
   const Variables slurm{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_ID", "7"}};
   Variables shell = slurm, port = slurm;
   shell.insert(shell.end(), {{"SLURM_STEP_ID", "4294967290"}, {"SLURM_JOB_NODELIST", "n1"}});
