@@ -12,8 +12,8 @@ from lockstep_adapter.relations import RELATIONS, Judge, Violated
 
 LOCKSTEP = sys.argv.pop(1)
 ENGINE = f"'{LOCKSTEP}' engine --device sim"
-# Together the scenarios apply all relations but R14, for which the engine has no amplifier.
-APPLY = set(RELATIONS) - {"R14"}
+# Together the scenarios apply all relations.
+APPLY = set(RELATIONS)
 # fault: (scenario, the relation that finds it)
 FAULTS = {
     "compute-ignores-reload": ("offload", "R2"),

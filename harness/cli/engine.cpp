@@ -38,6 +38,9 @@ ExitStatus engine_command(const Words& words) {
                   "Answers the engine protocol with lockstep's own engine: for --engine 'lockstep "
                   "engine'.",
                   0);
+  options.flag("whole-steps",
+               "honour graphs of whole steps instead of parts, for two microbatches without "
+               "evaluations");
   options.device().planted();
   if (!options.parse(words)) return ExitStatus::held;
   RunOptions run{.device = choose_device(options.text("device"))};
@@ -47,6 +50,7 @@ ExitStatus engine_command(const Words& words) {
   const MemoryUse use{.engine_on_host = run.device == "sim", .reference = false};
   wire::EngineServer server({.device = run.device,
                              .fault = run.planted.engine,
+                             .whole_steps = options.has("whole-steps"),
                              .lack_of_memory = [use](const Scenario& scenario) {
                                return lack_of_memory(scenario, use);
                              }});

@@ -152,7 +152,9 @@ class EngineHost::Case {
     }
   }
   // R1 gates the others.
-  bool goes_on_after() const { return relation_ != &relations().front(); }
+  bool goes_on_after() const {
+    return relation_ != &relations().front() && !host_.options_.stop_at_first;
+  }
 
   // Returns true.
   bool note(Verdict verdict, JudgeKind judge, const std::string& reason,

@@ -17,6 +17,7 @@ struct HostOptions {
   std::string command;                        // What --engine gave.
   double deadline_s = 60;                     // For one run.
   std::vector<AskedRelation> relations = {};  // None: all.
+  bool stop_at_first = false;                 // Ask no relation after one that fails.
 };
 
 class EngineHost {

@@ -1,6 +1,8 @@
 #include "harness/wire/engine_server.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <optional>
 #include <set>
 
 #include "engine/device/violation.h"
@@ -10,11 +12,17 @@
 #include "harness/wire/scenario_json.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/schema/schema.h"
+#include "scenarios/schema/words.h"
 
 namespace lockstep::wire {
 namespace {
 
 constexpr std::int64_t kProtocol = 1;
+constexpr int kMostRanks = 4;
+constexpr int kOfAWholeStep = 2;  // Microbatches.
+// For a rank to come to a collective; who judges has a deadline of his own.
+constexpr double kMeetingSeconds = 60;
+constexpr std::int64_t kMostSpin = 100'000;      // A delay's.
 constexpr std::size_t kMostOfALine = 512 << 10;  // Half of what a line may have.
 
 // ---- Scenarios ----------------------------------------------------------------------------------
@@ -35,16 +43,17 @@ ReadResult read_scenario(boost::json::object scenario) {
   return read_scenario_text(scenario_text(scenario), "request");
 }
 
-// One process is one rank, so a run has one. A graph of a whole step shows no tensor of a
-// microbatch but the last one's.
-boost::json::object honours() {
-  const std::map<std::string, boost::json::value> parts{
+// One process is one rank. A graph of a whole step shows the tensors of those microbatches alone
+// that are in flight at its end, and none of an evaluation: an engine of whole steps has as many in
+// flight as there are.
+boost::json::object honours(bool whole_steps) {
+  std::map<std::string, boost::json::value> parts{
       {"numerics", {"fp32", "bf16"}},
       {"model.pattern", {{"symbols", "M*-E"}}},
       {"model.core_attention", {"native"}},
-      {"cuda_graph.impl", {"none", "partial"}},
+      {"cuda_graph.impl", {"none", whole_steps ? "full_iteration" : "partial"}},
       {"model.moe.expert_bias", {false}},
-      {"parallel.data", {1}},
+      {"parallel.data", {{"min", 1}, {"max", kMostRanks}}},
       {"parallel.context", {1}},
       {"parallel.tensor", {1}},
       {"parallel.expert", {1}},
@@ -52,6 +61,11 @@ boost::json::object honours() {
       {"fsdp.nccl_ub", {false}},
       {"fsdp.reduction", {"ordered"}},
   };
+  if (whole_steps) {
+    parts["training.microbatches"] = parts["training.in_flight"] = {kOfAWholeStep};
+    parts["training.change_microbatches_at"] = parts["cuda_graph.modules"] = false;
+    parts["training.eval_every"] = {0};
+  }
   boost::json::object honoured;
   for (const Key& key : schema()) {
     if (!is_for_engines(key.path)) continue;
@@ -70,7 +84,7 @@ const boost::json::object& as_scenario(const boost::json::object& request) {
   return scenario->as_object();
 }
 
-boost::json::array refusals(const ReadResult& read) {
+boost::json::array refusals(const ReadResult& read, int ranks, bool whole_steps) {
   boost::json::array list;
   for (const ScenarioError& error : read.errors)
     list.push_back({{"key", error.key}, {"why", error.text()}});
@@ -80,29 +94,41 @@ boost::json::array refusals(const ReadResult& read) {
   };
   if (!list.empty()) return list;
   if (s.numerics.size() != 1) refuse("numerics", "a run has one precision");
-  if (s.parallel.data != 1) refuse("parallel.data", "one process is one rank");
-  if (s.cuda_graph.impl == GraphImpl::full_iteration)
-    refuse("cuda_graph.impl", "a graph of a whole step shows no tensor of its microbatches");
+  if (s.parallel.data != ranks) refuse("parallel.data", "one process is one rank");
+  const bool shows_all = whole_steps && s.training.in_flight == s.training.microbatches &&
+                         s.training.change_microbatches_at.empty() && s.training.eval_every == 0;
+  if (s.cuda_graph.impl == GraphImpl::full_iteration && !shows_all)
+    refuse("cuda_graph.impl", "a graph of a whole step does not show all tensors");
   if (s.model.core_attention != CoreAttention::native)
     refuse("model.core_attention", "only native");
   if (s.model.moe.expert_bias) refuse("model.moe.expert_bias", "the feed's biases are not read");
   return list;
 }
 
+std::optional<DelayStream> delay_stream(const std::string& name) {
+  using enum DelayStream;
+  for (const DelayStream one : {compute, d2h, h2d, gather, reduce, graph, loader}) {
+    if (name == word(one)) return one;
+  }
+  return {};
+}
+
 // ---- Replies ------------------------------------------------------------------------------------
 
-boost::json::object hello() {
+boost::json::object hello(bool whole_steps) {
   boost::json::object counts;
   for (const std::string& name : counted_names()) counts[name] = "said";
   return {{"protocol", kProtocol},
           {"engine", {{"name", "lockstep"}, {"version", version()}, {"revision", revision()}}},
-          {"honours", honours()},
+          {"honours", honours(whole_steps)},
           {"claims",
            {{"deterministic", true},
             {"weights_by_name", true},
             {"padding_defined", true},
             {"recompute_exact", true},
-            {"row_invariant", {"fp32", "bf16"}}}},
+            {"row_invariant", {"fp32", "bf16"}},
+            {"counters_exact", boost::json::value_from(exact_counters())}}},
+          {"amplifies", {"poison", "delay"}},
           {"observes", boost::json::value_from(observed_kinds())},
           {"counts", std::move(counts)}};
 }
@@ -129,6 +155,13 @@ std::set<std::int64_t> numbers(const boost::json::object& request, const char* n
     set.insert(item.as_int64());
   }
   return set;
+}
+
+std::int64_t number(const boost::json::object& request, const char* name, std::int64_t otherwise) {
+  const boost::json::value* const value = request.if_contains(name);
+  if (value == nullptr) return otherwise;
+  if (!value->is_int64()) throw WireError(std::string(name) + " is no integer");
+  return value->as_int64();
 }
 
 std::string text(const boost::json::object& request, const char* name) {
@@ -158,16 +191,49 @@ boost::json::object failed(const std::string& word, const std::string& what) {
   return {{"failed", word}, {"what", what}};
 }
 
+// Puts what a request asks for into the scenario, whose checker the engine's device follows.
+void amplify(const boost::json::object& request, Scenario::Checker& checker) {
+  const boost::json::value* const asked = request.if_contains("amplify");
+  if (asked == nullptr) return;
+  if (!asked->is_object()) throw WireError("amplify is no object");
+  const boost::json::object& amplifiers = asked->as_object();
+  if (const boost::json::value* const poison = amplifiers.if_contains("poison"))
+    if (poison->is_bool() && poison->as_bool())
+      checker.poison = {Poison::fresh, Poison::freed, Poison::padding, Poison::staging};
+  const boost::json::value* const delays = amplifiers.if_contains("delay_us");
+  if (delays == nullptr) return;
+  if (!delays->is_object()) throw WireError("delay_us is no object");
+  for (const boost::json::key_value_pair& item : delays->as_object()) {
+    const std::optional<DelayStream> stream = delay_stream(std::string(item.key()));
+    if (!item.value().is_int64()) throw WireError("delay_us holds more than integers");
+    const std::int64_t spin = std::clamp<std::int64_t>(item.value().as_int64(), 1, kMostSpin);
+    if (stream) checker.delays.push_back({.stream = *stream, .rank = {}, .spin = spin});
+  }
+}
+
 }  // namespace
 
+Store* EngineServer::meeting() {
+  if (ranks_ == 1 || store_) return store_.get();
+  const char* const port = std::getenv("MASTER_PORT");
+  if (port == nullptr) throw WireError("MASTER_PORT is not set, and there are several ranks");
+  const SharedPlace place = place_of_job(std::string("engine-") + port);
+  if (rank_ == 0) segment_.emplace(SharedMemoryStore::create(place, ranks_));
+  store_ = std::make_unique<SharedMemoryStore>(place, rank_, ranks_, kMeetingSeconds);
+  folder_ = store_->all_gather_object({}, folder_).front();
+  return store_.get();
+}
+
 boost::json::object EngineServer::run(const boost::json::object& request, const Send& send) {
-  const ReadResult read = read_scenario(as_scenario(request));
-  if (const boost::json::array why = refusals(read); !why.empty())
+  ReadResult read = read_scenario(as_scenario(request));
+  if (const boost::json::array why = refusals(read, ranks_, options_.whole_steps); !why.empty())
     return {{"skipped", why.front().at("why").as_string()}};
+  amplify(request, read.scenario.checker);
   if (folder_.empty()) throw WireError("a run before hello");
   if (const std::string lack = options_.lack_of_memory(read.scenario); !lack.empty())
     return failed("memory", lack);
   const Feed feed(text(request, "feed"), read.scenario);
+  Store* const store = meeting();
   const std::set<std::string> dump = texts(request, "tensors");
   const RunRequest asked{.scenario = read.scenario,
                          .feed = feed,
@@ -175,11 +241,13 @@ boost::json::object EngineServer::run(const boost::json::object& request, const 
                          .dump = dump,
                          .resume_at = numbers(request, "resume_at"),
                          .folder = folder_,
+                         .store = store,
                          .seed = ++runs_};
   RunAnswer answer = observe_run(asked, options_.device, options_.fault);
   boost::json::object reply;
   if (request.at("op") == "dump") {
-    write_tensor_file(text(request, "to"), answer.dumped);
+    const std::string suffix = rank_ == 0 ? "" : "." + std::to_string(rank_);
+    write_tensor_file(text(request, "to") + suffix, answer.dumped);
     reply["written"] = answer.dumped.size();
   }
   reply["rows"] = send_ahead(std::move(answer.rows), "rows", send);
@@ -193,12 +261,15 @@ boost::json::object EngineServer::dispatch(const boost::json::object& request, c
   const std::string op = text(request, "op");
   if (op == "hello") {
     folder_ = text(request, "folder");
-    boost::json::object reply = hello();
+    rank_ = static_cast<int>(number(request, "rank", 0));
+    ranks_ = static_cast<int>(number(request, "ranks", 1));
+    boost::json::object reply = hello(options_.whole_steps);
     reply["device"] = {{"kind", options_.device}};
     return reply;
   }
   if (op == "check") {
-    boost::json::array refused = refusals(read_scenario(as_scenario(request)));
+    boost::json::array refused =
+        refusals(read_scenario(as_scenario(request)), ranks_, options_.whole_steps);
     if (refused.empty()) return {{"ok", true}};
     return {{"refused", std::move(refused)}};
   }

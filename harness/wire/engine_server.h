@@ -3,16 +3,20 @@
 
 #include <boost/json.hpp>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "engine/rendezvous/shared_memory_store.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep::wire {
 
 struct EngineOptions {
-  std::string device;  // sim or cuda.
-  std::string fault;   // Planted at the device; "" for none.
+  std::string device;        // sim or cuda.
+  std::string fault;         // Planted at the device; "" for none.
+  bool whole_steps = false;  // Graphs of whole steps instead of parts.
   // Why the machine cannot hold a run of a scenario; "" if it can.
   std::function<std::string(const Scenario&)> lack_of_memory;
 };
@@ -31,9 +35,14 @@ class EngineServer {
  private:
   boost::json::object dispatch(const boost::json::object& request, const Send& send);
   boost::json::object run(const boost::json::object& request, const Send& send);
+  // The first run of several ranks lets them meet.
+  Store* meeting();
 
   EngineOptions options_;
-  std::string folder_;  // This child's own.
+  std::string folder_;  // This child's own; once the ranks have met, that of rank 0.
+  int rank_ = 0, ranks_ = 1;
+  std::optional<SharedSegment> segment_;  // Rank 0's, for all.
+  std::unique_ptr<Store> store_;
   std::int64_t runs_ = 0;
   bool said_bye_ = false;
 };

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
 
+#include "engine/comm/store_communicator.h"
 #include "engine/train/trainer.h"
 #include "harness/base/stopwatch.h"
 #include "harness/case/schedules.h"
@@ -36,14 +38,21 @@ class Recorder : public StepListener {
  public:
   Recorder(const RunRequest& request, RunAnswer& answer) : request_(request), answer_(answer) {}
 
-  void observe(const Trainer& trainer) { trainer_ = &trainer; }
+  // `communicator`: null for one rank.
+  void observe(const Trainer& trainer, Communicator* communicator) {
+    trainer_ = &trainer;
+    communicator_ = communicator;
+  }
   // What the trainer calls next belongs to this step or evaluation.
   void begin(bool training, std::int64_t step, const StepData& data) {
     training_ = training;
     step_ = step;
     places_.clear();
-    for (const Microbatch& microbatch : data.microbatches) {
-      places_.push_back(places_of(request_.scenario.data, microbatch));
+    const std::int64_t ranks = request_.store == nullptr ? 1 : request_.store->size();
+    const std::int64_t rank = request_.store == nullptr ? 0 : request_.store->rank();
+    for (std::int64_t g = rank; g < std::ssize(data.microbatches); g += ranks) {
+      places_.push_back(places_of(request_.scenario.data, at(data.microbatches, g)));
+      for (const auto& [begin, end] : places_.back()) tokens += training ? end - begin : 0;
       boost::json::array documents;
       for (const auto& [begin, end] : places_.back())
         documents.push_back(boost::json::array{begin, end});
@@ -63,6 +72,10 @@ class Recorder : public StepListener {
     record(microbatch, activations);
   }
   void gradients_done() override { add_parameters("gradient", &ParameterView::gradient); }
+  void tell(const StepResult& result) {
+    add_scalar("loss", "loss", result.loss);
+    add_scalar("gradient_norm", "gradient_norm", result.norm);
+  }
   void step_done() override {
     add_parameters("weight", &ParameterView::weight);
     add_parameters("moment1", &ParameterView::m);
@@ -70,6 +83,7 @@ class Recorder : public StepListener {
   }
 
   std::int64_t microbatches = 0;  // Forward passes of training.
+  std::int64_t tokens = 0;        // Tokens of this rank's packs of training.
 
  private:
   bool wants(const std::string& kind) const { return request_.observe.contains(kind); }
@@ -124,11 +138,12 @@ class Recorder : public StepListener {
     std::vector<StoredValues> list;
     for (const ParameterView& view : views) list.emplace_back(view.*member);
     const std::vector<std::vector<float>> parts = trainer_->read(list);
+    const std::map<int, std::vector<float>> wholes = gathered(views, parts);
     for (std::size_t i = 0; i < views.size();) {
-      std::vector<float> whole;  // A parameter that is cut has several views in order of rows.
       const ParameterView& first = views[i];
-      for (; i < views.size() && views[i].index == first.index; ++i)
-        whole.insert(whole.end(), parts[i].begin(), parts[i].end());
+      // A parameter that is cut has several views.
+      while (i < views.size() && views[i].index == first.index) ++i;
+      const std::vector<float>& whole = wholes.at(first.index);
       TypedTensor typed{"F32", {first.full_rows, first.full_cols}, stored_bytes(whole, false)};
       if (first.is_vector) typed.shape = {first.full_rows * first.full_cols};
       Tally tally;
@@ -136,6 +151,48 @@ class Recorder : public StepListener {
       boost::json::object entry = entry_of(kind, first.name, typed, tally);
       add(std::move(entry), std::move(typed), "");
     }
+  }
+
+  // Whole parameters by index, from the parts of all ranks; this rank's own are taken where several
+  // have them. Every rank calls it.
+  std::map<int, std::vector<float>> gathered(const std::vector<ParameterView>& views,
+                                             const std::vector<std::vector<float>>& parts) const {
+    std::map<int, std::vector<float>> wholes;
+    std::string words;
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      const ParameterView& view = views[i];
+      wholes[view.index].resize(view.full_rows * view.full_cols);
+      const std::int64_t head[] = {view.index, view.first, std::ssize(parts[i])};
+      words.append(reinterpret_cast<const char*>(head), sizeof head);
+      words.append(reinterpret_cast<const char*>(parts[i].data()), parts[i].size() * sizeof(float));
+    }
+    if (communicator_ != nullptr) {
+      for (const std::string& of_a_rank : communicator_->all_gather_object(words))
+        put(of_a_rank, wholes);
+    }
+    put(words, wholes);
+    return wholes;
+  }
+  static void put(const std::string& words, std::map<int, std::vector<float>>& wholes) {
+    for (std::size_t place = 0; place < words.size();) {
+      std::int64_t head[3];
+      std::memcpy(head, words.data() + place, sizeof head);
+      place += sizeof head;
+      const std::size_t bytes = head[2] * sizeof(float);
+      std::vector<float>& whole = wholes.at(static_cast<int>(head[0]));
+      if (bytes > 0) std::memcpy(whole.data() + head[1], words.data() + place, bytes);
+      place += bytes;
+    }
+  }
+
+  void add_scalar(const std::string& kind, const std::string& name, float value) {
+    if (!wants(kind)) return;
+    const std::vector<float> values{value};
+    TypedTensor typed{"F32", {}, stored_bytes(values, false)};
+    Tally tally;
+    tally.add(values);
+    boost::json::object entry = entry_of(kind, name, typed, tally);
+    add(std::move(entry), std::move(typed), "");
   }
 
   struct Tally {
@@ -171,20 +228,23 @@ class Recorder : public StepListener {
   const RunRequest& request_;
   RunAnswer& answer_;
   const Trainer* trainer_ = nullptr;
+  Communicator* communicator_ = nullptr;
   bool training_ = true;
   std::int64_t step_ = 0;
   std::vector<Places> places_;  // By microbatch.
 };
 
-const std::map<std::string, Counter>& engine_counters() {
-  static const std::map<std::string, Counter> list{
-      {"graphs_captured", Counter::graphs_captured}, {"graph_replays", Counter::graph_replays},
-      {"eager_fallbacks", Counter::eager_fallbacks}, {"recaptures", Counter::recaptures},
-      {"evaluations", Counter::evaluations},         {"max_outstanding", Counter::max_outstanding},
-      {"bytes_offloaded", Counter::bytes_offloaded}, {"bytes_reloaded", Counter::bytes_reloaded},
-      {"ops_recomputed", Counter::ops_recomputed}};
-  return list;
-}
+// Counters that our reading, or an amplifier, changes are left out.
+constexpr Counter kCounted[] = {
+    Counter::graphs_captured,     Counter::graph_replays,        Counter::eager_fallbacks,
+    Counter::graphs_evicted,      Counter::recaptures,           Counter::max_outstanding,
+    Counter::slots_live,          Counter::evaluations,          Counter::bytes_planned,
+    Counter::bytes_offloaded,     Counter::bytes_reloaded,       Counter::persistent_buffers,
+    Counter::late_gathers,        Counter::offloads_delayed,     Counter::spare_buffers,
+    Counter::copies_in_graphs,    Counter::copy_bytes_in_graphs, Counter::pairs_routed,
+    Counter::experts_used,        Counter::expert_rows_read,     Counter::ops_recomputed,
+    Counter::fallbacks_documents, Counter::fallbacks_length,     Counter::fallbacks_cut,
+    Counter::evaluation_replays,  Counter::tokens_dropped};
 
 // Device and trainer, and their successors after a resume.
 class EngineRun {
@@ -201,7 +261,7 @@ class EngineRun {
 
   void step(std::int64_t step) {
     recorder_.begin(true, step, request_.feed.training(step));
-    tokens_ += trainer_->step().tokens;
+    recorder_.tell(trainer_->step());
     if (!trainer_->evaluation_is_due()) return;
     recorder_.begin(false, step, request_.feed.evaluation(step));
     trainer_->evaluate();
@@ -213,34 +273,52 @@ class EngineRun {
     trainer_->save(path);
     count();
     trainer_.reset();
+    communicator_.reset();
     device_.reset();
     open();
     trainer_->load(path);
-    std::filesystem::remove(path);  // One rank has one file.
+    if (communicator_) communicator_->barrier();
+    if (!communicator_ || communicator_->rank() == 0) remove_state();
   }
 
   boost::json::object counters() {
     count();
-    boost::json::object list{
-        {"microbatches", recorder_.microbatches}, {"tokens", tokens_}, {"resumes", resumes_}};
+    boost::json::object list{{"microbatches", recorder_.microbatches},
+                             {"tokens", recorder_.tokens},
+                             {"resumes", resumes_}};
     for (const auto& [name, value] : counters_) list[name] = value;
     return list;
   }
 
  private:
+  // Sharded state has a file for each rank, whose names begin alike.
+  void remove_state() const {
+    const std::string stem = "state-" + std::to_string(resumes_);
+    for (const auto& entry : std::filesystem::directory_iterator(request_.folder)) {
+      if (entry.path().filename().string().starts_with(stem))
+        std::filesystem::remove_all(entry.path());
+    }
+  }
   void open() {
     const Scenario& scenario = request_.scenario;
     device_.emplace(open_backend(device_kind_, sim_options(scenario, request_.seed)), nullptr,
                     pressure_of(scenario), injector_.get());
+    if (request_.store != nullptr) {
+      device_->place = {.rank = request_.store->rank()};
+      communicator_ = make_store_communicator(*device_, *request_.store);
+    }
     trainer_.emplace(*device_, scenario, request_.feed,
-                     TrainerOptions{.listener = &recorder_, .scalars = &request_.feed.scalars()});
-    recorder_.observe(*trainer_);
+                     TrainerOptions{.listener = &recorder_,
+                                    .communicator = communicator_.get(),
+                                    .scalars = &request_.feed.scalars()});
+    recorder_.observe(*trainer_, communicator_.get());
   }
   void count() {
     const Counters counters = trainer_->counters();
-    for (const auto& [name, counter] : engine_counters()) {
-      std::int64_t& sum = counters_[name];
-      const std::int64_t here = counters.at(counter);
+    for (const Counter counter : kCounted) {
+      std::int64_t& sum = counters_[to_text(counter)];
+      const auto found = counters.find(counter);
+      const std::int64_t here = found == counters.end() ? 0 : found->second;
       sum = counter == Counter::max_outstanding ? std::max(sum, here) : sum + here;
     }
   }
@@ -250,23 +328,33 @@ class EngineRun {
   Recorder& recorder_;
   std::unique_ptr<FaultInjector> injector_;
   std::optional<Device> device_;
+  std::unique_ptr<Communicator> communicator_;
   std::optional<Trainer> trainer_;
-  std::int64_t tokens_ = 0, resumes_ = 0;
+  std::int64_t resumes_ = 0;
   std::map<std::string, std::int64_t> counters_;
 };
 
 }  // namespace
 
 const std::vector<std::string>& observed_kinds() {
-  static const std::vector<std::string> list{"token_loss", "activation", "gradient",
-                                             "weight",     "moment1",    "moment2"};
+  static const std::vector<std::string> list{"token_loss",    "activation", "loss",    "gradient",
+                                             "gradient_norm", "weight",     "moment1", "moment2"};
   return list;
 }
 
 const std::vector<std::string>& counted_names() {
   static const std::vector<std::string> list = [] {
     std::vector<std::string> names{"microbatches", "tokens", "resumes"};
-    for (const auto& [name, counter] : engine_counters()) names.push_back(name);
+    for (const Counter counter : kCounted) names.push_back(to_text(counter));
+    return names;
+  }();
+  return list;
+}
+
+const std::vector<std::string>& exact_counters() {
+  static const std::vector<std::string> list = [] {
+    std::vector<std::string> names;
+    for (const Counter counter : kCounted) names.push_back(to_text(counter));
     return names;
   }();
   return list;

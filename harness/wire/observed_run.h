@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/rendezvous/store.h"
 #include "harness/wire/feed.h"
 #include "harness/wire/tensor_file.h"
 #include "scenarios/scenario.h"
@@ -14,13 +15,14 @@
 namespace lockstep::wire {
 
 struct RunRequest {
-  const Scenario& scenario;  // One precision, one rank, no graph of a whole step.
+  const Scenario& scenario;  // One precision, no graph of a whole step.
   const Feed& feed;
   std::set<std::string> observe;          // Kinds.
   std::set<std::string> dump;             // Keys of tensors whose values are wanted.
   std::set<std::int64_t> resume_at = {};  // Steps before which the run is saved and goes on anew.
-  std::string folder = {};                // For the files of a resume.
-  // Of the simulated device's order of work. Equal requests draw different orders, as a GPU does:
+  std::string folder = {};                // For the files of a resume; equal on all ranks.
+  Store* store = nullptr;                 // Where several ranks meet; null for one rank.
+  // Draws the order of work of the simulated device: another for equal requests, as on a GPU:
   // no bit may depend on them.
   std::int64_t seed = 1;
 };
@@ -35,6 +37,8 @@ struct RunAnswer {
 // The kinds that it can observe, and the counters that it counts.
 const std::vector<std::string>& observed_kinds();
 const std::vector<std::string>& counted_names();
+// The counters whose values are what `lockstep describe` prints for the scenario.
+const std::vector<std::string>& exact_counters();
 
 // `device`: sim or cuda. `fault`: planted at the device, "" for none. What the trainer throws
 // passes.

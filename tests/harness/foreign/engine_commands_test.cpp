@@ -118,7 +118,7 @@ TEST_F(EngineCommands, ExpectedFailuresPassAndMustFail) {
 
 TEST_F(EngineCommands, DescribeSaysWhatIsHonouredAndProjected) {
   const std::string file = folder_.file("a.yaml",
-                                        "schema: 1\nname: a\nparallel: {data: 2, transport: "
+                                        "schema: 1\nname: a\nparallel: {data: 6, transport: "
                                         "shm}\ncuda_graph: {impl: full_iteration}\n");
   const Ran ran =
       run_lockstep("describe " + file + " --json " + (folder_ / "d.json") + with_engine());
@@ -126,7 +126,7 @@ TEST_F(EngineCommands, DescribeSaysWhatIsHonouredAndProjected) {
   for (const char* words :
        {"engine lockstep ", "  cuda_graph.impl: [\"none\",\"partial\"]", "deterministic: true",
         "observes token_loss, ", "projected  cuda_graph.impl: full_iteration -> none",
-        "projected  parallel.data: 2 -> 1", "R2 graphs: not applicable, no graphs",
+        "projected  parallel.data: 6 -> 4", "R2 graphs: not applicable, no graphs",
         "R6 neighbours: applies"}) {
     EXPECT_NE(ran.out.find(words), std::string::npos) << words << "\n" << ran.out;
   }

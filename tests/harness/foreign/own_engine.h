@@ -11,21 +11,26 @@
 namespace lockstep {
 
 // The command of --engine.
-inline std::string own_engine(const std::string& fault = "") {
+inline std::string own_engine(const std::string& fault = "", bool whole_steps = false) {
   return shell_command(lockstep_program()) + " engine --device sim" +
-         (fault.empty() ? "" : " --plant " + fault);
+         (whole_steps ? " --whole-steps" : "") + (fault.empty() ? "" : " --plant " + fault);
+}
+
+// The engine that a scenario asks for.
+inline std::string own_engine_for(const Scenario& scenario, const std::string& fault = "") {
+  return own_engine(fault, scenario.cuda_graph.impl == GraphImpl::full_iteration);
 }
 
 // Packs of several documents, a long one, empty ones, and one with more slots than most capacities
 // below.
 inline std::string own_engine_text(const std::string& name, const std::string& keys) {
-  const bool own_data = keys.find("data:") != std::string::npos;
+  const bool own_data = keys.find("\ndata: {") != std::string::npos;
   const std::string data =
       "documents: [[[7, 1, 9], [5, 0, 12], [30], [2, 2, 2, 2, 2]], [[20], [4, 3, 11], [1, 0, 16], "
       "[8, 8, 8]]]";
   std::string text = "schema: 1\nname: " + name + "\n" + keys;
   if (!own_data) return text + "data: {" + data + ", pack_length: 32}\n";
-  return text.replace(text.find("data: {") + 7, 0, data + ", ");
+  return text.replace(text.find("\ndata: {") + 8, 0, data + ", ");
 }
 
 inline const std::map<std::string, std::string>& own_engine_texts() {
@@ -69,6 +74,33 @@ training: {steps: 5, microbatches: 4, in_flight: 2, eval_every: 2}
 cuda_graph: {modules: [attn, moe_router]}
 offload: {modules: [core_attn, expert_fc1, moe_act], delay_until_cuda_graph: true}
 )"},
+      {"ranks",
+       R"(numerics: [bf16]
+model: {pattern: "M-*-", hidden: 16, vocab: 32}
+training: {steps: 4, microbatches: 2, in_flight: 2, eval_every: 2}
+fsdp: {strategy: optim_grads_params, unit: 1}
+parallel: {data: 2}
+)"},
+      {"ranks-optim",
+       R"(model: {pattern: "*-E", hidden: 16, vocab: 32}
+training: {steps: 3, microbatches: 1}
+cuda_graph: {modules: [attn, mlp]}
+fsdp: {strategy: optim, bucket_bytes: 1024}
+parallel: {data: 4}
+)"},
+      {"ranks-grads",
+       R"(model: {pattern: "*-*-", hidden: 16, vocab: 32, tied_embedding: true}
+training: {steps: 3, microbatches: 1}
+cuda_graph: {impl: none}
+fsdp: {strategy: optim_grads, double_buffer: false, prefetch: 0}
+parallel: {data: 2}
+)"},
+      {"whole-steps",
+       R"(numerics: [bf16]
+model: {pattern: "M*-", hidden: 16, vocab: 32, dropout: 0.25}
+training: {steps: 6, microbatches: 2, in_flight: 2, recapture_at: [4], optimizer: {lr_warmup: 3}}
+cuda_graph: {impl: full_iteration, max_packed_seqs: [4, 6]}
+)"},
       {"shards",
        R"(numerics: [bf16]
 model: {pattern: "M-*-", hidden: 16, vocab: 32}
@@ -92,6 +124,25 @@ inline const std::map<std::string, Scenario>& own_engine_scenarios() {
       const ReadResult read = read_scenario_text(own_engine_text(name, keys), name);
       if (!read.ok()) throw std::runtime_error(read.errors.front().text());
       made[name] = read.scenario;
+    }
+    return made;
+  }();
+  return list;
+}
+
+// Scenarios of the library that ask for what those above do not, in their last precision.
+inline const std::map<std::string, Scenario>& library_scenarios() {
+  static const std::map<std::string, Scenario> list = [] {
+    std::map<std::string, Scenario> made;
+    for (const char* name :
+         {"bounded-documents", "graph-memory-limit", "graph-memory-limit-full-iteration",
+          "moe-capacity-drops", "moe-dropless-host-sync", "offload-captured-ahead",
+          "offload-experts-sync-free", "offload-fraction", "offload-pool-slack",
+          "step-without-targets", "moe-dropless-whole-layers", "moe-full-iteration"}) {
+      const ReadResult read = read_scenario_file(library_file(name));
+      if (!read.ok()) throw std::runtime_error(read.errors.front().text());
+      made[name] = read.scenario;
+      made[name].numerics = {read.scenario.numerics.back()};
     }
     return made;
   }();
