@@ -152,6 +152,7 @@ struct Scenario {
     // The longest document that a captured launch is made for; nullopt = data.pack_length.
     std::optional<std::int64_t> max_seqlen;
     GraphEvaluation evaluation = GraphEvaluation::eager;
+    std::int64_t capture_passes = 0;
   } cuda_graph;
 
   struct Offload {

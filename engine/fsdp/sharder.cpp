@@ -1,5 +1,6 @@
 #include "engine/fsdp/sharder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/core/at.h"
@@ -34,6 +35,8 @@ void Sharder::attach(Hooks& hooks) {
   }
 }
 
+// The hooks ahead of and behind a backward pass are handlers that the forward hooks attach, as FSDP
+// has them: on the output of the unit's last module, and on the input of its first one.
 void Sharder::attach_unit(Hooks& hooks, int unit, int first, int last) {
   const auto gather = [this, unit](const HookCall&) { weights_.enter(unit); };
   const auto release = [this, unit](const HookCall&) { weights_.leave(unit); };
@@ -43,8 +46,8 @@ void Sharder::attach_unit(Hooks& hooks, int unit, int first, int last) {
       faulty("released-before-the-forward-pass", At(last, HookPoint::forward_post),
              At(first, HookPoint::forward_pre));
   hooks.add(module, point, release);
-  hooks.add(last, HookPoint::backward_pre, gather);
-  hooks.add(first, HookPoint::backward_post, release);
+  hooks.wrap(last, HookPoint::forward_post, gather);
+  hooks.wrap(first, HookPoint::forward_pre, release);
   // The head's backward pass begins the gradient of a tied embedding, and the embedding's backward
   // pass completes it.
   const bool begun_by_head = tied_ && first == Modules::embedding();
@@ -66,6 +69,20 @@ void Sharder::begin(const std::vector<Pass>& passes) {
 void Sharder::end(Passes passes) {
   weights_.end();
   if (passes == Passes::some) gradients_.finish();
+}
+
+std::vector<MemoryRange> Sharder::set_aside() {
+  gradients_.finish();
+  return weights_.set_aside();
+}
+
+int Sharder::unit_of(int layer) const {
+  const auto& units = layout_.units;
+  const auto holds = [=](const Unit& unit) {
+    return unit.kind == Unit::Kind::blocks && layer >= unit.first_layer &&
+           layer < unit.first_layer + unit.layers;
+  };
+  return static_cast<int>(std::ranges::find_if(units, holds) - units.begin());
 }
 
 void Sharder::append_addresses(std::vector<const void*>& table) const {

@@ -31,6 +31,16 @@ class Sharder {
   void begin(const std::vector<Pass>& passes);
   void end(Passes passes);
 
+  // Around the passes of a capture, each through one unit that is gathered for it. The first
+  // function returns memory of weights that were gathered for other passes, which the caller has
+  // compute write again before it calls the second.
+  std::vector<MemoryRange> set_aside();
+  void put_back() { weights_.put_back(); }
+  std::int64_t most_set_aside() const { return weights_.most_set_aside(); }
+  void begin_unit(int unit) { weights_.begin({unit}); }
+  void end_unit() const { weights_.end(); }
+  int unit_of(int layer) const;
+
   // Compute waits for the sums of a step: those of one unit, or all of them.
   void await_gradients(int unit) { gradients_.wait_for(unit); }
   void await_gradients() { gradients_.finish(); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
@@ -235,6 +236,57 @@ void WeightBuffers::drain() {
   for (const auto& slot : slots_) {
     if (slot->state == State::gathering) wait(*slot);
   }
+}
+
+// ---- Passes in between --------------------------------------------------------------------------
+
+// Whether the slot belongs to units that come and go.
+bool WeightBuffers::is_released(int slot) const {
+  for (int unit = 0; unit < static_cast<int>(layout_.units.size()); ++unit) {
+    if (std::ranges::find(choices(unit), slot) != choices(unit).end()) return !is_resident(unit);
+  }
+  return false;
+}
+
+// The buckets of the unit in the slot; what lies between them has no value.
+void WeightBuffers::append_weights(const Slot& slot, std::vector<MemoryRange>& ranges) const {
+  for (const Shard& one : shards(slot.unit, slot))
+    ranges.push_back({one.to, static_cast<std::int64_t>(one.bytes) * layout_.ranks});
+}
+
+std::vector<MemoryRange> WeightBuffers::set_aside() {
+  std::vector<MemoryRange> held;
+  set_aside_ = {.slots = {}, .uses = std::exchange(uses_, {}), .next = std::exchange(next_, 0)};
+  for (int i = 0; i < static_cast<int>(slots_.size()); ++i) {
+    Slot& slot = this->slot(i);
+    if (slot.state == State::gathering && is_released(i)) wait(slot);
+    set_aside_.slots.push_back({slot.state, slot.unit, slot.read});
+    if (!is_released(i)) continue;
+    if (slot.unit >= 0) append_weights(slot, held);
+    slot.state = State::free;
+    slot.unit = -1;
+  }
+  return held;
+}
+
+void WeightBuffers::put_back() {
+  uses_ = std::move(set_aside_.uses);
+  next_ = set_aside_.next;
+  for (int i = 0; i < static_cast<int>(slots_.size()); ++i) {
+    if (!is_released(i)) continue;
+    const Held& held = at(set_aside_.slots, i);
+    slot(i).state = held.state;
+    slot(i).unit = held.unit;
+    slot(i).read = held.read;
+  }
+  fork();  // The next gather comes behind what compute did meanwhile.
+}
+
+std::int64_t WeightBuffers::most_set_aside() const {
+  std::int64_t bytes = 0;
+  for (int i = 0; i < static_cast<int>(slots_.size()); ++i)
+    bytes += is_released(i) ? at(plan_.slots, i) : 0;
+  return bytes;
 }
 
 }  // namespace lockstep

@@ -45,6 +45,13 @@ class WeightBuffers {
   // on the other side.
   void drain();
 
+  // Around passes that come between two of those that were announced, or before them. Units that
+  // have a slot meanwhile lose it, and have it again afterwards: the caller keeps the memory that
+  // the first function returns and has compute write it again before it calls the second.
+  std::vector<MemoryRange> set_aside();
+  void put_back();
+  std::int64_t most_set_aside() const;  // In bytes.
+
   // Appends the addresses that a graph may contain: the slots, and the addresses of parameters of
   // units that always have the same slot.
   void append_addresses(std::vector<const void*>& table) const;
@@ -90,6 +97,20 @@ class WeightBuffers {
   Stream stream_;
   Event fork_;
   std::vector<std::unique_ptr<Slot>> slots_;
+  // A slot's unit, or the sequence of uses, while other passes run.
+  struct Held {
+    State state;
+    int unit;
+    bool read;
+  };
+  struct SetAside {
+    std::vector<Held> slots;
+    std::vector<int> uses;
+    std::size_t next = 0;
+  };
+  bool is_released(int slot) const;
+  void append_weights(const Slot& slot, std::vector<MemoryRange>& ranges) const;
+  SetAside set_aside_;
   std::vector<int> uses_;
   std::size_t next_ = 0;  // Index of the current or next use.
   std::int64_t late_gathers_ = 0;

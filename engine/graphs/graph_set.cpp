@@ -42,9 +42,6 @@ static void make_illegal_calls(const Stream& stream) {
 }
 
 void GraphSet::capture(const GraphKey& key, const Body& body) {
-  const Body warm_up = faulty<Body>(
-      "warm-up-pass-leaves-its-gradients", [] {}, body);
-  warm_up();
   // Calls after the launch do not belong to a place inside of the graph.
   const StepLocation place = stream_.device().place;
   stream_.begin_capture();

@@ -45,6 +45,15 @@ void clear(const Stream& stream, const std::vector<ExpertState>& states) {
   }
 }
 
+std::vector<MemoryRange> counts_of(const std::vector<ExpertState>& states) {
+  std::vector<MemoryRange> ranges;
+  for (const ExpertState& state : states) {
+    ranges.insert(ranges.end(),
+                  {range_of(state.step), range_of(state.total), range_of(state.kept)});
+  }
+  return ranges;
+}
+
 void update_biases(const Stream& stream, const std::vector<ExpertState>& states,
                    Communicator* communicator) {
   for (const ExpertState& state : states) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/comm/communicator.h"
+#include "engine/tensors/memory_range.h"
 #include "engine/tensors/tensor_pool.h"
 #include "scenarios/scenario.h"
 
@@ -27,6 +28,9 @@ std::vector<ExpertState> make_expert_states(TensorPool& pool, const Scenario::Mo
                                             int ranks);
 
 void clear(const Stream& stream, const std::vector<ExpertState>& states);
+
+// What training passes count.
+std::vector<MemoryRange> counts_of(const std::vector<ExpertState>& states);
 
 // Updates the biases after a step's optimizer (arithmetic.md 2.11) and zeroes `step`. With a
 // communicator the counts of all ranks are added.

@@ -12,6 +12,7 @@
 #include "engine/offload/offloader.h"
 #include "engine/parameters/parameters.h"
 #include "engine/plan/regions.h"
+#include "engine/tensors/ones.h"
 #include "engine/tensors/stored_tensor.h"
 #include "kernels/ops/dropout.h"
 
@@ -130,6 +131,9 @@ class Layer {
                              Tensor<T> dout, Tensor<T> dx) const {
     backward(pass, saved, dout, dx);
   }
+  // Gives a value, 1 or the integer 0, to all that the backward pass of `part` reads and other
+  // stages of the layer write.
+  virtual void fill_outside(const Stream&, const Saved<T>&, const Part&, const Ones&) const {}
 };
 
 inline bool has_dropout(const Scenario::Model& model) { return model.dropout.millionths != 0; }

@@ -5,6 +5,7 @@
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
+#include "kernels/diagnostics/poison.h"
 #include "kernels/ops/cross_entropy.h"
 #include "kernels/ops/embedding.h"
 #include "kernels/ops/rms_norm.h"
@@ -342,6 +343,37 @@ void Model<T>::embed_backward(const PassContext& pass, const MicrobatchInputs& i
   }
   pass.stream.submit(op);
   if (tied) accumulate(pass, weight);
+}
+
+// ---- Passes of a capture ------------------------------------------------------------------------
+
+template <class T>
+void Model<T>::fill_input(const Stream& stream, const Segment& region, const Slot<T>& slot,
+                          const Ones& ones) const {
+  ones.fill(stream, at(slot.layers, region.parts.front().layer)->x);
+}
+
+template <class T>
+void Model<T>::fill_gradients(const Stream& stream, const Segment& region, const Slot<T>& slot,
+                              const Ones& ones) const {
+  ones.fill(stream, gradient_of(region.parts.back().layer + 1));
+  for (const Part& part : region.parts)
+    at(layers_, part.layer)->fill_outside(stream, *at(slot.layers, part.layer), part, ones);
+}
+
+template <class T>
+void Model<T>::poison_gradients() const {
+  for (const Tensor<T>& gradient : residual_gradient_) {
+    const MemoryRange range = range_of(gradient);
+    compute_.submit(lockstep::poison(range.data, range.bytes));
+  }
+}
+
+template <class T>
+std::int64_t Model<T>::most_filled() const {
+  std::int64_t most = residual_gradient_[0].size();
+  if (!moe_scratch_) return most;
+  return std::max({most, moe_scratch_->dbuffer.size(), moe_scratch_->dweights.size()});
 }
 
 template class Model<float>;

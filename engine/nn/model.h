@@ -58,6 +58,17 @@ class Model {
   void backward(const PassContext& pass, const Part& part, Slot<T>& slot) const;
   void embed_backward(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const;
 
+  // For the passes of a capture: gives a value to what the passes of a region read from elsewhere,
+  // of the slot or of gradients.
+  void fill_input(const Stream& stream, const Segment& region, const Slot<T>& slot,
+                  const Ones& ones) const;
+  void fill_gradients(const Stream& stream, const Segment& region, const Slot<T>& slot,
+                      const Ones& ones) const;
+  // Behind them: takes away the value of what they wrote.
+  void poison_gradients() const;
+  // Elements of the largest tensor that these functions fill.
+  std::int64_t most_filled() const;
+
   const std::vector<ExpertState>& expert_states() const { return expert_states_; }
   void append_addresses(std::vector<const void*>& table) const { pool_.append_addresses(table); }
 

@@ -319,6 +319,20 @@ void Moe<T>::backward_part(const PassContext& pass, const Saved<T>& base, const 
 }
 
 template <class T>
+void Moe<T>::fill_outside(const Stream& stream, const Saved<T>& base, const Part& part,
+                          const Ones& ones) const {
+  const State& saved = static_cast<const State&>(base);
+  if (!part.has(Stage::preprocess)) {
+    const MemoryRange rows = range_of(saved.placed.pair_row);
+    stream.fill(rows.data, 0, rows.bytes);
+  }
+  if (part.has(Stage::experts)) return;
+  ones.fill(stream, scratch_.dweights);
+  ones.fill(stream, scratch_.dbuffer);
+  if (scratch_.dmixed) ones.fill(stream, scratch_.dmixed);
+}
+
+template <class T>
 void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const {
   const Placed& p = saved.placed;
   const std::int64_t rows = saved.used_rows;

@@ -42,6 +42,8 @@ class Moe : public Layer<T> {
   void forward_part(const PassContext& pass, Saved<T>& saved, const Part& part) const override;
   void backward_part(const PassContext& pass, const Saved<T>& saved, const Part& part,
                      Tensor<T> dout, Tensor<T> dx) const override;
+  void fill_outside(const Stream& stream, const Saved<T>& saved, const Part& part,
+                    const Ones& ones) const override;
 
  private:
   // Results of the stage `router` that later stages and the backward pass read. When only the

@@ -4,6 +4,7 @@
 
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
+#include "kernels/diagnostics/poison.h"
 #include "kernels/ops/accumulate.h"
 #include "kernels/ops/initialize.h"
 #include "kernels/ops/optimizer.h"
@@ -221,6 +222,26 @@ void Parameters::zero_gradients(const Stream& stream) const {
   }
   for (const BucketMemory& memory : buckets_) {
     stream.submit(ZeroGradient{.acc = memory.accumulator ? memory.accumulator : memory.gradient});
+  }
+}
+
+std::vector<MemoryRange> Parameters::accumulators() const {
+  std::vector<MemoryRange> ranges;
+  if (layout_ == nullptr) {
+    for (const ParameterView& view : views_) ranges.push_back(range_of(view.gradient));
+  }
+  for (const BucketMemory& memory : buckets_)
+    ranges.push_back(range_of(memory.accumulator ? memory.accumulator : memory.gradient));
+  return ranges;
+}
+
+// Memory that ranks exchange has padding, which needs a value. There a parameter has no
+// accumulator.
+void Parameters::poison_microbatch_gradients(const Stream& stream) const {
+  for (const Parameter& p : parameters_) {
+    if (!p.gradient || !p.microbatch_gradient) continue;
+    const MemoryRange range = range_of(p.microbatch_gradient);
+    stream.submit(poison(range.data, range.bytes));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "engine/parameters/parameter_view.h"
 #include "engine/parameters/shard_layout.h"
+#include "engine/tensors/memory_range.h"
 #include "engine/tensors/tensor_pool.h"
 #include "kernels/core/at.h"
 
@@ -42,6 +43,10 @@ class Parameters {
   void round(const Stream& stream) const;
   // The start of a step.
   void zero_gradients(const Stream& stream) const;
+  // What the microbatches of a step have added up.
+  std::vector<MemoryRange> accumulators() const;
+  // Takes away the value of each g_m that lies in memory of its own.
+  void poison_microbatch_gradients(const Stream& stream) const;
 
   const std::vector<ParameterView>& views() const { return views_; }
   const std::vector<ParameterSpec>& specs() const { return list_.specs; }

@@ -33,4 +33,13 @@ Lists hooks_of(const Segment& segment, bool forward) {
   return lists;
 }
 
+Lists hooks_of_layers(int first, int end) {
+  Segment all;
+  for (int layer = first; layer < end; ++layer) all.parts.push_back({.layer = layer});
+  Lists lists = hooks_of(all, true);
+  const Lists backward = hooks_of(all, false);
+  lists.insert(lists.end(), backward.begin(), backward.end());
+  return lists;
+}
+
 }  // namespace lockstep

@@ -23,4 +23,7 @@ std::vector<ExtractedHooks::List> hooks_after(const Part& part, bool forward);
 // The hooks of the passes of a segment, in order.
 std::vector<ExtractedHooks::List> hooks_of(const Segment& segment, bool forward);
 
+// The hooks of the layers [first, end), around all of them: those of both passes of a unit.
+std::vector<ExtractedHooks::List> hooks_of_layers(int first, int end);
+
 }  // namespace lockstep

@@ -9,6 +9,7 @@ struct RunCounters {
   // Eager fallbacks by reason: too many documents, too long ones, a part of a step.
   std::int64_t fallbacks_documents = 0, fallbacks_length = 0, fallbacks_cut = 0;
   std::int64_t recaptures = 0;
+  std::int64_t capture_passes = 0;  // Both ways.
   // The most microbatches between their two passes at the same time.
   std::int64_t max_outstanding = 0;
   std::int64_t slots_live = 0;  // The slots that those held; the least of all steps.

@@ -88,46 +88,4 @@ void StepLoop::launch(const GraphKey& key, const GraphSet::Body& body) {
   counters_.collectives_in_graphs += std::ranges::count(graph.counters, &communicator.collectives);
 }
 
-void StepLoop::capture_regions() {
-  const int buckets = static_cast<int>(scenario_.cuda_graph.max_packed_seqs.size());
-  for (int bucket = 0; bucket < buckets; ++bucket) capture_bucket(bucket);
-}
-
-void StepLoop::capture_bucket(int bucket) {
-  for (int slot = 0; slot < model_->slots(); ++slot) {
-    for (const Segment& segment : segments_) {
-      if (segment.region >= 0) capture_region(segment, slot, bucket);
-    }
-  }
-  if (scenario_.cuda_graph.evaluation != GraphEvaluation::replay) return;
-  for (const Segment& segment : segments_) {
-    if (segment.region >= 0) capture_evaluation(segment, bucket);
-  }
-}
-
-// The passes of an evaluation follow each other, so one slot serves all.
-void StepLoop::capture_evaluation(const Segment& segment, int bucket) {
-  const ExtractedHooks hooks(hooks_, hooks_of(segment, true));
-  const bool training = faulty("evaluation-graphs-captured-for-training", false, true);
-  const MicrobatchPass pass{
-      .microbatch = 0, .slot = 0, .bucket = bucket, .training = training, .replay = true};
-  graphs_.capture(
-      {.kind = GraphKey::Kind::evaluation, .region = segment.region, .slot = 0, .bucket = bucket},
-      [&] { run_parts(pass, segment, true); });
-}
-
-// A capture runs nothing and needs no gathered weights, so the hooks are taken out meanwhile.
-void StepLoop::capture_region(const Segment& segment, int slot, int bucket) {
-  for (const bool forward : {true, false}) {
-    const ExtractedHooks hooks(hooks_, hooks_of(segment, forward));
-    const MicrobatchPass pass{
-        .microbatch = slot, .slot = slot, .bucket = bucket, .training = true, .replay = true};
-    graphs_.capture({.kind = forward ? GraphKey::Kind::forward : GraphKey::Kind::backward,
-                     .region = segment.region,
-                     .slot = slot,
-                     .bucket = bucket},
-                    [&] { run_parts(pass, segment, forward); });
-  }
-}
-
 }  // namespace lockstep

@@ -57,7 +57,7 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
                                                    *layout_, parameters_)
                        : nullptr),
       modules_{static_cast<int>(scenario.model.pattern.size())},
-      hooks_(modules_.count()),
+      hooks_(modules_.count(), static_cast<int>(scenario.training.in_flight)),
       offloader_(device, compute_, scenario,
                  [this](int layer, int slot) { return model_->rows_in_use(slot, layer); }),
       model_(make_step_model(device, compute_, offloader_, parameters_, scenario,
@@ -87,6 +87,11 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
   addresses_.add(offloader_);
   parameters_.initialize(compute_);
   model_->initialize(compute_);
+  if (scenario.cuda_graph.capture_passes > 0) {
+    capture_passes_ = std::make_unique<CapturePasses>(device, compute_, model_->pack_shape(),
+                                                      pack_capacities(scenario).back(),
+                                                      model_->most_filled(), most_set_aside());
+  }
   if (!sharder_) return;
   sharder_->attach(hooks_);
   sharder_->initialize();
@@ -111,11 +116,12 @@ RunCounters StepLoop::counters() const {
 
 void StepLoop::start(std::int64_t step, const StepData& data, bool continued) {
   device_.enter_step(step);
+  hooks_.forget_handlers();
   prefetch_weights();
   packs_.load(data, compute_);
+  loader_.wait_for_state(compute_);
   prepare_graphs(step);
   device_.enter_step(step);
-  loader_.wait_for_state(compute_);
   if (!continued) parameters_.zero_gradients(compute_);
 }
 

@@ -16,6 +16,7 @@
 #include "engine/plan/region_hooks.h"
 #include "engine/plan/schedule.h"
 #include "engine/tensors/address_table.h"
+#include "engine/train/capture_passes.h"
 #include "engine/train/outstanding.h"
 #include "engine/train/run_counters.h"
 #include "engine/train/step_model.h"
@@ -64,6 +65,7 @@ class StepLoop {
     bool training;
     bool replay;                       // Graphs replay its regions.
     std::optional<int> prefetch = {};  // The slot whose offloaded tensors may be copied back now.
+    bool copies = true;                // A captured region that offloads makes its copies.
   };
   MicrobatchPass pass_of(int microbatch, bool training, bool replay) const;
   PassContext context(const MicrobatchPass& pass);
@@ -72,7 +74,7 @@ class StepLoop {
 
   // One microbatch (step_passes.cpp).
   void forward(const MicrobatchPass& pass);
-  void build_metadata(const MicrobatchPass& pass, const PassContext& context);
+  void build_metadata(const PassContext& context, const DocumentTable& table);
   void keep_router_losses(const MicrobatchPass& pass);
   void backward(const MicrobatchPass& pass);
   void run_segment(const MicrobatchPass& pass, const Segment& segment, bool forward);
@@ -103,11 +105,24 @@ class StepLoop {
   void report_iteration();
   void evaluate_graph();
   bool replays_evaluation(std::int64_t step) const;  // Under impl partial.
+  void launch(const GraphKey& key, const GraphSet::Body& body);
+
+  // Captures of partial graphs (step_capture.cpp).
   void capture_regions();
   void capture_bucket(int bucket);
+  void capture_graphs_of(int bucket);
   void capture_region(const Segment& segment, int slot, int bucket);
   void capture_evaluation(const Segment& segment, int bucket);
-  void launch(const GraphKey& key, const GraphSet::Body& body);
+  std::vector<ExtractedHooks::List> hooks_around(const Segment& segment) const;
+  // These surround captures of which each may run passes. The most bytes that are set aside.
+  void set_aside();
+  void put_back();
+  std::int64_t most_set_aside() const;
+  void append_counts(std::vector<MemoryRange>& all) const;
+  void run_capture_passes(const MicrobatchPass& captured, const Segment& segment,
+                          ExtractedHooks& hooks);
+  void run_capture_pass(const MicrobatchPass& pass, const Segment& segment, bool forward,
+                        ExtractedHooks& hooks);
 
   Device& device_;
   const Scenario& scenario_;
@@ -129,6 +144,7 @@ class StepLoop {
   GraphSet graphs_;
   bool poisons_padding_;
   std::vector<Segment> segments_;
+  std::unique_ptr<CapturePasses> capture_passes_;  // Null if captures have none.
   RunCounters counters_;
 };
 

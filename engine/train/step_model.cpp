@@ -56,6 +56,17 @@ class TypedStepModel final : public StepModel {
     model_.embed_backward(context, inputs, model_.slot(slot));
   }
 
+  void fill_input(const Stream& stream, const Segment& region, int slot,
+                  const Ones& ones) override {
+    model_.fill_input(stream, region, model_.slot(slot), ones);
+  }
+  void fill_gradients(const Stream& stream, const Segment& region, int slot,
+                      const Ones& ones) override {
+    model_.fill_gradients(stream, region, model_.slot(slot), ones);
+  }
+  void poison_gradients() const override { model_.poison_gradients(); }
+  std::int64_t most_filled() const override { return model_.most_filled(); }
+
  private:
   Model<T> model_;
 };

@@ -39,6 +39,13 @@ class StepModel {
   virtual void backward(const PassContext& context, const Part& part, int slot) = 0;
   virtual void embed_backward(const PassContext& context, const MicrobatchInputs& inputs,
                               int slot) = 0;
+
+  virtual void fill_input(const Stream& stream, const Segment& region, int slot,
+                          const Ones& ones) = 0;
+  virtual void fill_gradients(const Stream& stream, const Segment& region, int slot,
+                              const Ones& ones) = 0;
+  virtual void poison_gradients() const = 0;
+  virtual std::int64_t most_filled() const = 0;
 };
 
 // Makes the model with the storage type of the first precision that the scenario lists. `ranks` is

@@ -25,7 +25,10 @@ HookCall StepLoop::hook_call(const MicrobatchPass& pass) const {
   const std::int64_t baked = scenario_.training.microbatches;
   const std::int64_t count =
       faulty("reduced-behind-the-first-count", std::int64_t{packs_.count()}, baked);
-  return {.microbatch = pass.microbatch, .last = pass.microbatch + 1 == count};
+  return {.microbatch = pass.microbatch,
+          .last = pass.microbatch + 1 == count,
+          .slot = pass.slot,
+          .training = pass.training};
 }
 
 void StepLoop::run_hooks(int module, HookPoint point, const MicrobatchPass& pass) {
@@ -42,7 +45,7 @@ void StepLoop::forward(const MicrobatchPass& pass) {
     context.part("padding");
     model_->poison(pass.slot);
   }
-  build_metadata(pass, context);
+  build_metadata(context, loader_.table(pass.microbatch, pass.bucket < 0));
   offloader_.enter_forward(-1, pass.slot);
   run_hooks(Modules::embedding(), HookPoint::forward_pre, pass);
   model_->embed(context, inputs, pass.slot);
@@ -62,11 +65,10 @@ void StepLoop::forward(const MicrobatchPass& pass) {
   if (pass.training) offloader_.leave_forward(head, pass.slot);
 }
 
-void StepLoop::build_metadata(const MicrobatchPass& pass, const PassContext& context) {
+void StepLoop::build_metadata(const PassContext& context, const DocumentTable& table) {
   context.part("metadata");
   const PackedBatch& pack = context.pack;
-  compute_.submit(
-      build_pack(model_->pack_shape(), loader_.table(pass.microbatch, pass.bucket < 0), pack));
+  compute_.submit(build_pack(model_->pack_shape(), table, pack));
   if (pack.cudnn) compute_.submit(build_cudnn_tables(scenario_.model.attention, pack));
 }
 
@@ -99,7 +101,7 @@ void StepLoop::backward(const MicrobatchPass& pass) {
   run_hooks(Modules::embedding(), HookPoint::backward_post, pass);
 }
 
-static void run_hooks_after(const ExtractedHooks& hooks, const HookCall& call) {
+static void run_hooks_after(ExtractedHooks& hooks, const HookCall& call) {
   const bool run = faulty("hooks-behind-a-replay-forgotten", true, false);
   if (run) hooks.run_after(call);
 }
@@ -119,7 +121,7 @@ void StepLoop::run_segment(const MicrobatchPass& pass, const Segment& segment, b
                      .region = segment.region,
                      .slot = faulty("graph-key-without-slot", pass.slot, 0),
                      .bucket = faulty("graph-key-without-bucket", pass.bucket, 0)};
-  const ExtractedHooks hooks(hooks_, hooks_of(segment, forward));
+  ExtractedHooks hooks(hooks_, hooks_of(segment, forward), pass.slot);
   hooks.run_before(hook_call(pass));
   const RegionPass region = region_pass(pass, segment, forward);
   if (pass.training && offloader_.holds_copies(region)) {
@@ -142,7 +144,8 @@ RegionPass StepLoop::region_pass(const MicrobatchPass& pass, const Segment& segm
 void StepLoop::run_parts(const MicrobatchPass& pass, const Segment& segment, bool forward) {
   const PassContext context = this->context(pass);
   const RegionPass region = region_pass(pass, segment, forward);
-  const bool copies = offloader_.plan().captured && pass.training && segment.region >= 0;
+  const bool copies =
+      offloader_.plan().captured && pass.training && pass.copies && segment.region >= 0;
   if (copies) offloader_.begin_region(region);
   const std::int64_t count = std::ssize(segment.parts);
   for (std::int64_t i = 0; i < count; ++i) {

@@ -43,6 +43,7 @@ Counters loop_counters(const StepLoop& loop) {
           {Counter::evaluation_replays, run.evaluation_replays},
           {Counter::graphs_evicted, graphs.evicted},
           {Counter::recaptures, run.recaptures},
+          {Counter::capture_passes, run.capture_passes},
           {Counter::max_outstanding, run.max_outstanding},
           {Counter::slots_live, run.slots_live},
           {Counter::evaluations, run.evaluations},

@@ -54,7 +54,10 @@ void write_regions(std::ostringstream& out, const Scenario& scenario) {
       << scenario.cuda_graph.max_packed_seqs.size() << " buckets, warm-up "
       << scenario.cuda_graph.warmup_steps << " steps, documents of at most "
       << longest_captured(scenario) << " tokens, evaluations "
-      << word(scenario.cuda_graph.evaluation) << "\n";
+      << word(scenario.cuda_graph.evaluation);
+  if (scenario.cuda_graph.capture_passes > 0)
+    out << ", " << scenario.cuda_graph.capture_passes << " passes each way before each capture";
+  out << "\n";
   int number = 0;
   for (const Scenario::Block& block : scenario.blocks()) {
     out << "  block " << number++ << " " << scenario.model.pattern.substr(block.first, block.count)

@@ -182,17 +182,24 @@ std::int64_t documents_of_a_microbatch(const Scenario& scenario) {
 }
 
 // Without a limit nothing is captured twice but where the scenario says so; with one the sizes of
-// graphs decide.
-void add_captures(const Scenario& scenario, const DataSource& data,
-                  std::vector<Expectation>& list) {
-  const std::int64_t captured = tally_graphs(scenario, data).captured;
-  Expectation all = exactly(Counter::graphs_captured, captured,
+// graphs decide. `collectives`: those of all else.
+void add_captures(const Scenario& scenario, const DataSource& data, const ShardingPlan& plan,
+                  std::int64_t collectives, std::vector<Expectation>& list) {
+  const GraphTally tally = tally_graphs(scenario, data);
+  Expectation all = exactly(Counter::graphs_captured, tally.captured,
                             "every region, both directions, every slot and bucket");
   Expectation evicted{
       .counter = Counter::graphs_evicted, .max = 0, .why = "cuda_graph.graph_memory_limit"};
-  if (scenario.cuda_graph.graph_memory_limit > 0)
+  Expectation passes = exactly(Counter::capture_passes, passes_of_captures(scenario, tally.buckets),
+                               "cuda_graph.capture_passes of every region, slot and bucket");
+  Expectation calls = exactly(
+      Counter::collectives, collectives + tally.buckets * collectives_of_capture(scenario, plan),
+      "fsdp.strategy, its units and buckets, microbatches, and passes of captures");
+  if (scenario.cuda_graph.graph_memory_limit > 0) {
     all.max = evicted.max = std::numeric_limits<std::int64_t>::max();
-  list.insert(list.end(), {all, evicted});
+    if (passes.min > 0) passes.max = calls.max = all.max;
+  }
+  list.insert(list.end(), {all, evicted, passes, calls});
 }
 
 void add_graphs(const Scenario& scenario, const Totals& totals, std::int64_t regions,
@@ -361,6 +368,11 @@ std::int64_t graph_regions(const Scenario& scenario) {
   return regions;
 }
 
+std::int64_t passes_of_captures(const Scenario& scenario, std::int64_t buckets) {
+  return 2 * scenario.cuda_graph.capture_passes * graph_regions(scenario) *
+         scenario.training.in_flight * buckets;
+}
+
 bool can_be_counted_at_once(const Scenario& scenario) {
   // Documents and rows of a step lie in memory at once.
   constexpr std::int64_t kMostDocuments = 1'000'000, kMostRows = 8'000'000;
@@ -381,14 +393,12 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   const Totals totals = totals_of(scenario, data, plan, regions);
   std::vector<Expectation> list;
   add_graphs(scenario, totals, regions, list);
-  add_captures(scenario, data, list);
+  add_captures(scenario, data, plan, totals.collectives, list);
   list.push_back(
       exactly(Counter::max_outstanding, scenario.training.in_flight, "training.in_flight"));
   list.push_back(exactly(Counter::slots_live, scenario.training.in_flight,
                          "a slot for each of those, in every step"));
   list.push_back(exactly(Counter::evaluations, totals.evaluations, "training.eval_every"));
-  list.push_back(exactly(Counter::collectives, totals.collectives,
-                         "fsdp.strategy, its units and buckets, and microbatches"));
   list.push_back(exactly(Counter::collectives_in_graphs, totals.in_graphs,
                          "what the passes of a replayed step exchange"));
   list.push_back(exactly(Counter::persistent_buffers, std::ssize(plan.persistent),

@@ -24,6 +24,9 @@ std::int64_t graph_regions(const Scenario& scenario);
 // The captured symbols of one block, as indices into the pattern.
 std::vector<int> captured_symbols(const Scenario& scenario, const Scenario::Block& block);
 
+// Passes of captures, both ways, if the graphs of all regions are captured for so many buckets.
+std::int64_t passes_of_captures(const Scenario& scenario, std::int64_t buckets);
+
 // Whether that takes no more than a few seconds: the documents of every microbatch are looked at.
 bool can_be_counted_at_once(const Scenario& scenario);
 // The expectations of the scenario's first precision.

@@ -77,7 +77,9 @@ class Tally {
   void replay_regions(int number) {
     if (number < 0) return;
     Bucket& bucket = use(number);
-    if (bucket.graphs == 0) capture(bucket, graphs_of_a_bucket_);
+    if (bucket.graphs > 0) return;
+    ++tally_.buckets;
+    capture(bucket, graphs_of_a_bucket_);
   }
   void replay_all(const std::vector<int>& buckets, bool training) {
     if (holds(buckets, -1)) return;

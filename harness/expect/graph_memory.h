@@ -16,6 +16,7 @@ constexpr std::int64_t kBytesOfACall = 1024;
 
 struct GraphTally {
   std::int64_t captured = 0, evicted = 0;  // Graphs of a rank.
+  std::int64_t buckets = 0;  // How often the graphs of all regions were captured for a bucket.
 };
 // `calls`: how many each graph of a rank recorded, in order of capture; beyond its end none.
 // Without a limit nothing depends on it.

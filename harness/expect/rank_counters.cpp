@@ -3,13 +3,21 @@
 namespace lockstep {
 namespace {
 
-constexpr Counter kOfStructure[] = {Counter::graphs_captured,    Counter::graph_replays,
-                                    Counter::eager_fallbacks,    Counter::graphs_evicted,
-                                    Counter::recaptures,         Counter::max_outstanding,
-                                    Counter::slots_live,         Counter::evaluations,
-                                    Counter::collectives,        Counter::collectives_in_graphs,
-                                    Counter::persistent_buffers, Counter::late_gathers,
-                                    Counter::offloads_in_flight, Counter::spare_buffers};
+constexpr Counter kOfStructure[] = {Counter::graphs_captured,
+                                    Counter::graph_replays,
+                                    Counter::eager_fallbacks,
+                                    Counter::graphs_evicted,
+                                    Counter::recaptures,
+                                    Counter::capture_passes,
+                                    Counter::max_outstanding,
+                                    Counter::slots_live,
+                                    Counter::evaluations,
+                                    Counter::collectives,
+                                    Counter::collectives_in_graphs,
+                                    Counter::persistent_buffers,
+                                    Counter::late_gathers,
+                                    Counter::offloads_in_flight,
+                                    Counter::spare_buffers};
 constexpr Counter kOfWork[] = {
     Counter::tokens_dropped,         Counter::pairs_routed,     Counter::experts_used,
     Counter::bytes_planned,          Counter::bytes_offloaded,  Counter::bytes_reloaded,

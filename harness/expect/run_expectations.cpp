@@ -1,11 +1,13 @@
 #include "harness/expect/run_expectations.h"
 
+#include <algorithm>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "harness/expect/graph_memory.h"
 #include "harness/expect/offload_bytes.h"
+#include "harness/expect/sharding_plan.h"
 #include "kernels/core/at.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/io/reader.h"
@@ -47,6 +49,11 @@ void expect_routing(const Scenario& scenario, std::span<const oracle::StepResult
   }
 }
 
+std::int64_t least(const std::vector<Expectation>& expected, Counter counter) {
+  const auto found = std::ranges::find(expected, counter, &Expectation::counter);
+  return found == expected.end() ? 0 : found->min;
+}
+
 void expect_checker(const Scenario& scenario, const DataSource& data, const CheckerEvidence& seen,
                     std::vector<Expectation>& expected) {
   expected.push_back(
@@ -57,12 +64,20 @@ void expect_checker(const Scenario& scenario, const DataSource& data, const Chec
                       .max = seen.launches / seen.ranks,
                       .why = "so many launches of a rank were seen at the device door"});
   if (scenario.cuda_graph.graph_memory_limit == 0) return;  // The documents alone decide.
+  const ShardingPlan plan = plan_sharding(scenario);
+  const std::int64_t of_a_bucket = collectives_of_capture(scenario, plan);
+  const std::int64_t others =
+      least(expected, Counter::collectives) - of_a_bucket * tally_graphs(scenario, data).buckets;
   for (const auto& [stream, calls] : seen.captured_calls) {
     const GraphTally tally = tally_graphs(scenario, data, calls);
     const char* why =
         "cuda_graph.graph_memory_limit, and the sizes of graphs seen at the device door";
     expected.push_back({Counter::graphs_captured, tally.captured, tally.captured, why});
     expected.push_back({Counter::graphs_evicted, tally.evicted, tally.evicted, why});
+    const std::int64_t passes = passes_of_captures(scenario, tally.buckets);
+    expected.push_back({Counter::capture_passes, passes, passes, why});
+    const std::int64_t exchanges = others + tally.buckets * of_a_bucket;
+    expected.push_back({Counter::collectives, exchanges, exchanges, why});
   }
 }
 

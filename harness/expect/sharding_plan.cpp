@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "harness/expect/expectations.h"
 #include "kernels/core/at.h"
 #include "scenarios/rules/legality.h"
 
@@ -215,6 +216,22 @@ std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& p
   const std::int64_t rows_of_the_norm = scenario.fsdp.strategy != no_shard ? 1 : 0;
   return collectives_of_passes(scenario, plan, microbatches) + rows_of_the_norm +
          resident(scenario, plan) + loss_gathers(scenario) + count_gathers(scenario);
+}
+
+// A unit is gathered for each pass of a region in it, and its gradients are reduced where those of
+// a microbatch are.
+std::int64_t collectives_of_capture(const Scenario& scenario, const ShardingPlan& plan) {
+  if (!with_reduction(scenario)) return 0;
+  const std::vector<int> units = units_of_symbols(scenario);
+  const std::int64_t gathers = scenario.fsdp.strategy == optim_grads_params ? 2 : 0;
+  const std::int64_t reductions = scenario.fsdp.strategy >= optim_grads ? 1 : 0;
+  std::int64_t buckets = 0;
+  for (const Scenario::Block& block : scenario.blocks()) {
+    if (!captured_symbols(scenario, block).empty())
+      buckets += buckets_of(plan, at(units, block.first));
+  }
+  return scenario.cuda_graph.capture_passes * scenario.training.in_flight * buckets *
+         (gathers + reductions);
 }
 
 std::int64_t collectives_of_evaluation(const Scenario& scenario, const ShardingPlan& plan,

@@ -39,6 +39,9 @@ std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& p
                                  std::int64_t microbatches);
 std::int64_t collectives_of_evaluation(const Scenario& scenario, const ShardingPlan& plan,
                                        std::int64_t microbatches);
+// Calls of the passes of a capture (cuda_graph.capture_passes), for all regions and slots of one
+// bucket.
+std::int64_t collectives_of_capture(const Scenario& scenario, const ShardingPlan& plan);
 // The collectives that belong to the passes: a graph of the whole step, or evaluation, holds them.
 std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan& plan,
                                    std::int64_t microbatches);

@@ -365,6 +365,8 @@ constexpr Row kRows[] = {
      [](F f) { return f.recomputes(Recompute::moe); }},
     {Trait::offload_captured, "offload captured", kSwitch,
      [](F f) { return f.s.offload.captured; }},
+    {Trait::passes_of_captures, "passes of captures", kSwitch,
+     [](F f) { return f.s.cuda_graph.capture_passes > 0; }},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMostTraits);
@@ -373,11 +375,11 @@ constexpr bool is_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  return std::size(kRows) == static_cast<std::size_t>(Trait::offload_captured) + 1;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::passes_of_captures) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 // Campaign files of before have a trait's bit where it was.
-static_assert(static_cast<int>(Trait::offload_captured) == 143, "a new trait goes last");
+static_assert(static_cast<int>(Trait::passes_of_captures) == 144, "a new trait goes last");
 
 }  // namespace
 

@@ -277,6 +277,11 @@ void draw_recomputed_modules(Choices& c, Scenario& s) {
   }
 }
 
+void draw_capture_passes(Choices& c, Scenario& s) {
+  s.cuda_graph.capture_passes = c.one_in(3) ? c.between(1, 3) : 0;
+  if (!check_legality(s).empty()) s.cuda_graph.capture_passes = 0;  // L43
+}
+
 // Keys that came later, behind all others: what a seed draws of those stays.
 void draw_added(Choices& c, Scenario& s) {
   draw_recomputed_modules(c, s);
@@ -287,6 +292,7 @@ void draw_added(Choices& c, Scenario& s) {
   const bool replays = std::ranges::any_of(graph_needs(s, true), fits);
   if (replays && c.one_in(2)) s.cuda_graph.evaluation = GraphEvaluation::replay;
   draw_captured_copies(c, s);
+  draw_capture_passes(c, s);
 }
 
 // Settings of one schedule.

@@ -162,6 +162,12 @@ constexpr InvalidEdit kEdits[] = {
        s.cuda_graph.evaluation = GraphEvaluation::replay;
        return s.cuda_graph.impl != GraphImpl::partial;
      }},
+    {"L43",
+     [](Scenario& s, Choices& c) {
+       if (s.cuda_graph.evaluation == GraphEvaluation::replay) return false;
+       s.cuda_graph.capture_passes = c.between(1, 3);
+       return s.cuda_graph.impl != GraphImpl::partial;
+     }},
 };
 
 }  // namespace

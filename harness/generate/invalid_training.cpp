@@ -109,6 +109,7 @@ constexpr InvalidEdit kEdits[] = {
     {"L13",
      [](Scenario& s, Choices& c) {
        s.training.in_flight = s.training.microbatches + c.between(1, 3);
+       s.cuda_graph.capture_passes = 0;  // L43
        return true;
      }},
     {"L14",
@@ -182,6 +183,7 @@ constexpr InvalidEdit kEdits[] = {
     {"L23",
      [](Scenario& s, Choices&) {
        s.cuda_graph.max_packed_seqs = {4096, s.cuda_graph.max_packed_seqs.back()};
+       s.cuda_graph.capture_passes = 0;  // L43
        return graphs(s);
      }},
 };

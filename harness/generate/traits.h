@@ -151,6 +151,7 @@ enum class Trait : std::uint8_t {
   mambas_computed_again,
   experts_computed_again,
   offload_captured,
+  passes_of_captures,
 };
 
 }  // namespace lockstep

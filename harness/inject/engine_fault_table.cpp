@@ -25,6 +25,11 @@ constexpr std::array kEngineFaults{
     FaultRow{"buckets-received-in-one-place", kSharding, "gradient: gradient; bits", kNeedsShards},
     FaultRow{"capacity-off-by-one", kPadding,
              "metadata: pack.cu_seqlens; activation: embedding.out"},
+    FaultRow{"capture-passes-leave-a-gathered-unit", kWarmup, "bits; hazard", kNeedsShards},
+    FaultRow{"capture-passes-leave-their-counts", kWarmup, "vacuous: pairs_routed; bits",
+             kNeedsExperts},
+    FaultRow{"capture-passes-leave-their-gradients", kWarmup, "gradient: gradient; bits"},
+    FaultRow{"capture-passes-left-out", kWarmup, "vacuous: capture_passes collectives"},
     FaultRow{"captured-calls-in-no-order", kCapture, "collective: different", kNeedsShards},
     FaultRow{"captured-copies-share-an-event", kRace, "hazard; bits"},
     FaultRow{"checkpoint-forgets-moments", kResume, "weights: checkpoint", kFixturesFirst},
@@ -95,6 +100,8 @@ constexpr std::array kEngineFaults{
     FaultRow{"graphs-never-replayed", kFallback, "vacuous: graph_replays"},
     FaultRow{"hooks-behind-a-replay-forgotten", kLaunch, "contract; bits; vacuous", kNeedsShards},
     FaultRow{"hooks-not-restored-after-capture", kTeardown, "contract; hazard; bits; vacuous",
+             kNeedsShards},
+    FaultRow{"hooks-restored-from-phase-two", kTeardown, "contract; hazard; bits; vacuous",
              kNeedsShards},
     FaultRow{"host-sync-left-out", kHost, "vacuous: expert_rows_read; hazard; bits", kNeedsExperts},
     FaultRow{"host-wait-during-capture", kHost, "capture: synchronize"},
@@ -236,9 +243,11 @@ constexpr std::array kEngineFaults{
     FaultRow{"vectors-decay", kIndex, "weights: gain bias"},
     FaultRow{"wait-for-the-first-microbatch-alone", kRace, "hazard: loader"},
     FaultRow{"warm-up-ends-a-step-early", kIndex, "norm: learning_rate"},
-    FaultRow{"warm-up-pass-leaves-its-gradients", kWarmup,
-             "hazard: residual_forward use; gradient: gradient; bits"},
-    FaultRow{"weights-not-gathered-after-the-optimizer", kStale, "bits; vacuous", kNeedsShards}};
+    FaultRow{"weights-not-gathered-after-the-optimizer", kStale, "bits; vacuous", kNeedsShards},
+    FaultRow{"wrapped-handler-runs-twice", kWarmup, "contract; hazard; bits; vacuous",
+             kNeedsShards},
+    FaultRow{"wrapper-handed-to-the-capture", kWarmup, "contract; hazard; bits; vacuous",
+             kNeedsShards}};
 
 }  // namespace
 

@@ -52,6 +52,10 @@ void write_collectives(std::ostringstream& out, const Scenario& scenario) {
       << collectives_of_step(scenario, plan, microbatches) << " a step of " << microbatches
       << " microbatches, " << collectives_of_evaluation(scenario, plan, microbatches)
       << " an evaluation\n";
+  if (scenario.cuda_graph.capture_passes > 0) {
+    out << "  in the passes of a capture: " << collectives_of_capture(scenario, plan)
+        << " for the graphs of a bucket\n";
+  }
   if (scenario.cuda_graph.impl != GraphImpl::full_iteration) return;
   out << "  in the graph of a step: " << collectives_of_passes(scenario, plan, microbatches)
       << ", of an evaluation: " << collectives_of_forward_passes(scenario, plan, microbatches)

@@ -406,6 +406,11 @@ void add_machinery(std::vector<Key>& keys) {
                {"what evaluations do under impl partial: run eagerly, or replay forward graphs of "
                 "their own"},
                Word<GraphEvaluation>{}, AT(cuda_graph.evaluation))),
+       added(key("cuda_graph.capture_passes",
+                 {"forward and backward passes on a dummy pack before each region is captured, "
+                  "with its hooks around them",
+                  "passes"},
+                 Int{0, 3}, AT(cuda_graph.capture_passes))),
        key("offload.modules", {"activations that are offloaded to the host; []: off"},
            Set<OffloadModule>{}, AT(offload.modules)),
        key("offload.fraction",

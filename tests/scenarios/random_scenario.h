@@ -138,6 +138,7 @@ inline void draw_machinery(Scenario& scenario) {
   if (*rc::gen::arbitrary<bool>())
     scenario.cuda_graph.max_seqlen = any_int(1, scenario.data.pack_length);
   scenario.cuda_graph.evaluation = any_word<GraphEvaluation>();
+  scenario.cuda_graph.capture_passes = any_int(0, 3);
   scenario.offload.modules = any_set<OffloadModule>();
   scenario.offload.fraction = any_ratio(0, 1'000'000);
   if (*rc::gen::arbitrary<bool>()) scenario.offload.max_inflight = any_int(0, 1024);

@@ -94,6 +94,28 @@ TEST(Expectations, EvaluationsAreReplayedAfterWarmUpWhereTheyFit) {
   EXPECT_EQ(expected(scenario, Counter::evaluation_replays).min, 6) << "one document of 64 tokens";
 }
 
+TEST(Expectations, PassesOfCapturesAreThoseOfEveryRegionSlotAndBucketAtEachCapture) {
+  Scenario scenario;
+  scenario.training.steps = 4;
+  EXPECT_EQ(expected(scenario, Counter::capture_passes).max, 0);
+  scenario.fsdp.strategy = Sharding::optim_grads_params;
+  const std::int64_t others = expected(scenario, Counter::collectives).min;
+  scenario.cuda_graph.capture_passes = 3;
+  // Two regions, two slots, both ways.
+  EXPECT_EQ(expected(scenario, Counter::capture_passes).min, 3 * 2 * 2 * 2);
+  EXPECT_EQ(expected(scenario, Counter::collectives).max, others + 3 * 2 * 2 * 3);
+  scenario.training.recapture_at = {2, 3};
+  scenario.cuda_graph.max_packed_seqs = {4, 8};
+  scenario.cuda_graph.evaluation = GraphEvaluation::replay;
+  EXPECT_EQ(expected(scenario, Counter::capture_passes).max, 3 * 3 * 2 * 2 * 2 * 2);
+  EXPECT_EQ(expected(scenario, Counter::collectives).max, others + 3 * 2 * 3 * 2 * 2 * 3);
+  // What is evicted only the sizes of graphs say.
+  scenario.training.in_flight = 1;
+  scenario.cuda_graph.graph_memory_limit = 1;
+  EXPECT_EQ(expected(scenario, Counter::capture_passes).max,
+            std::numeric_limits<std::int64_t>::max());
+}
+
 TEST(Expectations, WhatIsNotSavedIsComputedAgainOnceAMicrobatch) {
   Scenario scenario;
   EXPECT_EQ(expected(scenario, Counter::ops_recomputed).max, 0);
@@ -359,20 +381,20 @@ TEST(Expectations, AScenarioThatReplaysNothingIsVacuousUnlessItSaysSo) {
   Scenario scenario;
   scenario.cuda_graph.max_packed_seqs = {1};
   scenario.data.documents = {{{1, 2}, {3, 4}}};
-  const Counters counters{{Counter::graph_replays, 0},       {Counter::eager_fallbacks, 4},
-                          {Counter::fallbacks_documents, 4}, {Counter::fallbacks_length, 0},
-                          {Counter::fallbacks_cut, 0},       {Counter::evaluation_replays, 0},
-                          {Counter::graphs_captured, 8},     {Counter::max_outstanding, 2},
-                          {Counter::evaluations, 0},         {Counter::recaptures, 0},
-                          {Counter::collectives, 0},         {Counter::persistent_buffers, 0},
-                          {Counter::bytes_planned, 0},       {Counter::bytes_offloaded, 0},
-                          {Counter::bytes_reloaded, 0},      {Counter::ops_recomputed, 0},
-                          {Counter::attention_by_cudnn, 0},  {Counter::collectives_in_graphs, 0},
-                          {Counter::offloads_delayed, 0},    {Counter::host_syncs, 12},
-                          {Counter::expert_rows_read, 0},    {Counter::ops, 9},
-                          {Counter::spare_buffers, 0},       {Counter::graphs_evicted, 0},
-                          {Counter::slots_live, 2},          {Counter::copies_in_graphs, 0},
-                          {Counter::copy_bytes_in_graphs, 0}};
+  const Counters counters{{Counter::graph_replays, 0},        {Counter::eager_fallbacks, 4},
+                          {Counter::fallbacks_documents, 4},  {Counter::fallbacks_length, 0},
+                          {Counter::fallbacks_cut, 0},        {Counter::evaluation_replays, 0},
+                          {Counter::graphs_captured, 8},      {Counter::max_outstanding, 2},
+                          {Counter::evaluations, 0},          {Counter::recaptures, 0},
+                          {Counter::collectives, 0},          {Counter::persistent_buffers, 0},
+                          {Counter::bytes_planned, 0},        {Counter::bytes_offloaded, 0},
+                          {Counter::bytes_reloaded, 0},       {Counter::ops_recomputed, 0},
+                          {Counter::attention_by_cudnn, 0},   {Counter::collectives_in_graphs, 0},
+                          {Counter::offloads_delayed, 0},     {Counter::host_syncs, 12},
+                          {Counter::expert_rows_read, 0},     {Counter::ops, 9},
+                          {Counter::spare_buffers, 0},        {Counter::graphs_evicted, 0},
+                          {Counter::slots_live, 2},           {Counter::copies_in_graphs, 0},
+                          {Counter::copy_bytes_in_graphs, 0}, {Counter::capture_passes, 0}};
   EXPECT_EQ(unmet(expectations(scenario, Lengths(scenario)), counters),
             "graph_replays is 0, expected at least 1 (the scenario asks for graphs)");
   scenario.expect.counters[Counter::graph_replays] = {.min = 0, .max = 0};
@@ -381,20 +403,20 @@ TEST(Expectations, AScenarioThatReplaysNothingIsVacuousUnlessItSaysSo) {
 
 TEST(Expectations, OneLaunchTooFewOrTooManyIsUnmet) {
   const Scenario scenario;
-  Counters counters{{Counter::graph_replays, 16},      {Counter::eager_fallbacks, 0},
-                    {Counter::fallbacks_documents, 0}, {Counter::fallbacks_length, 0},
-                    {Counter::fallbacks_cut, 0},       {Counter::evaluation_replays, 0},
-                    {Counter::graphs_captured, 8},     {Counter::max_outstanding, 2},
-                    {Counter::evaluations, 0},         {Counter::recaptures, 0},
-                    {Counter::collectives, 0},         {Counter::persistent_buffers, 0},
-                    {Counter::bytes_planned, 0},       {Counter::bytes_offloaded, 0},
-                    {Counter::bytes_reloaded, 0},      {Counter::ops_recomputed, 0},
-                    {Counter::attention_by_cudnn, 0},  {Counter::collectives_in_graphs, 0},
-                    {Counter::offloads_delayed, 0},    {Counter::host_syncs, 12},
-                    {Counter::expert_rows_read, 0},    {Counter::ops, 9},
-                    {Counter::spare_buffers, 0},       {Counter::graphs_evicted, 0},
-                    {Counter::slots_live, 2},          {Counter::copies_in_graphs, 0},
-                    {Counter::copy_bytes_in_graphs, 0}};
+  Counters counters{{Counter::graph_replays, 16},       {Counter::eager_fallbacks, 0},
+                    {Counter::fallbacks_documents, 0},  {Counter::fallbacks_length, 0},
+                    {Counter::fallbacks_cut, 0},        {Counter::evaluation_replays, 0},
+                    {Counter::graphs_captured, 8},      {Counter::max_outstanding, 2},
+                    {Counter::evaluations, 0},          {Counter::recaptures, 0},
+                    {Counter::collectives, 0},          {Counter::persistent_buffers, 0},
+                    {Counter::bytes_planned, 0},        {Counter::bytes_offloaded, 0},
+                    {Counter::bytes_reloaded, 0},       {Counter::ops_recomputed, 0},
+                    {Counter::attention_by_cudnn, 0},   {Counter::collectives_in_graphs, 0},
+                    {Counter::offloads_delayed, 0},     {Counter::host_syncs, 12},
+                    {Counter::expert_rows_read, 0},     {Counter::ops, 9},
+                    {Counter::spare_buffers, 0},        {Counter::graphs_evicted, 0},
+                    {Counter::slots_live, 2},           {Counter::copies_in_graphs, 0},
+                    {Counter::copy_bytes_in_graphs, 0}, {Counter::capture_passes, 0}};
   const auto check = [&] { return unmet(expectations(scenario, Lengths(scenario)), counters); };
   EXPECT_EQ(check(), "");
   for (const std::int64_t wrong : {15, 17}) {

@@ -45,7 +45,9 @@ TEST(GraphMemory, ALimitThatHoldsAllEvictsNothing) {
 
 // Captured 0 1 2, of which 0 goes; then buckets 0 (1 goes), 1 (2 goes), 2 (0 goes), 0 (1 goes).
 TEST(GraphMemory, TheBucketUsedLeastRecentlyGoes) {
-  expect(scenario({{{5}, {5, 5}}, {{5, 5, 5}, {5}}}, 3 * kBucket - 1), 12 + 4 * 4, 4 + 4 * 4);
+  const Scenario s = scenario({{{5}, {5, 5}}, {{5, 5, 5}, {5}}}, 3 * kBucket - 1);
+  expect(s, 12 + 4 * 4, 4 + 4 * 4);
+  EXPECT_EQ(tally(s).buckets, 3 + 4);
 }
 
 // Captured 0 1 2, of which 2 stays; then 2, 2, 0, 0: one change.

@@ -156,6 +156,31 @@ TEST(Collectives, FollowFromTheStrategy) {
   EXPECT_EQ(collectives_of_evaluation(s, plan_sharding(s), 2), 4 + 1);
 }
 
+TEST(Collectives, OfThePassesOfACaptureFollowFromTheUnitsOfItsRegions) {
+  const auto of_capture = [](const Scenario& s) {
+    return collectives_of_capture(s, plan_sharding(s));
+  };
+  Scenario s = sharded("M*-");
+  EXPECT_EQ(of_capture(s), 0);
+  s.cuda_graph.capture_passes = 3;
+  // Two regions, each in a unit of one bucket, and two slots: two gathers and a reduction.
+  EXPECT_EQ(of_capture(s), 3 * 2 * 2 * 3);
+  s.cuda_graph.modules = {GraphModule::mamba};
+  EXPECT_EQ(of_capture(s), 3 * 2 * 1 * 3);
+  s.fsdp.unit = {2};
+  EXPECT_EQ(of_capture(s), 3 * 2 * 1 * 3) << "a larger unit, of one bucket";
+  s.numerics = {Numerics::bf16};
+  EXPECT_EQ(of_capture(s), 3 * 2 * 2 * 3) << "of two buckets";
+  s = sharded("M*-", Sharding::optim_grads);
+  s.cuda_graph.capture_passes = 1;
+  EXPECT_EQ(of_capture(s), 2 * 2);
+  for (const Sharding strategy : {Sharding::optim, Sharding::no_shard}) {
+    s.fsdp.strategy = strategy;
+    s.parallel.data = 2;
+    EXPECT_EQ(of_capture(s), 0) << "no pass of a capture is the last of a step";
+  }
+}
+
 TEST(Collectives, AUnitThatIsUsedTwiceInARowIsGatheredOnce) {
   Scenario s = sharded("M*-");
   s.training.in_flight = 1;  // Uses 0 1 1 0 0 1 1 0.

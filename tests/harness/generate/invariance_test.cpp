@@ -27,6 +27,12 @@ bool has_graphs(const Scenario& s) { return s.cuda_graph.impl != GraphImpl::none
 
 // ---- What may change ----------------------------------------------------------------------------
 
+// L43
+void take_passes(Scenario& s, std::int64_t passes) {
+  s.cuda_graph.capture_passes = passes;
+  if (!check_legality(s).empty()) s.cuda_graph.capture_passes = 0;
+}
+
 void take_another_capacity(Scenario& s, Choices& c) {
   if (!has_graphs(s)) return;
   const std::int64_t largest = s.cuda_graph.max_packed_seqs.back();
@@ -34,6 +40,11 @@ void take_another_capacity(Scenario& s, Choices& c) {
       {{largest + 1}, {largest, largest + 9}, {largest, largest + 1, 8192}, {4096}});
   s.cuda_graph.max_seqlen.reset();
   s.cuda_graph.graph_memory_limit = c.pick<std::int64_t>({0, 1, 100'000});
+  take_passes(s, s.cuda_graph.capture_passes);
+}
+
+void take_another_number_of_passes(Scenario& s, Choices& c) {
+  take_passes(s, s.cuda_graph.capture_passes > 0 ? 0 : c.between(1, 3));
 }
 
 // Experts whose sizes the host reads stay out of graphs; their router goes in.
@@ -50,6 +61,7 @@ void take_other_graphs(Scenario& s, GraphImpl impl) {
   s.cuda_graph.max_packed_seqs = {4096};
   s.cuda_graph.max_seqlen.reset();
   s.cuda_graph.evaluation = GraphEvaluation::eager;
+  s.cuda_graph.capture_passes = 0;
   s.training.recapture_at.clear();
 }
 void switch_graphs(Scenario& s, Choices&) {
@@ -129,6 +141,7 @@ void take_another_recomputation(Scenario& s, Choices& c) {
 
 void take_another_depth(Scenario& s, Choices& c) {
   s.training.in_flight = c.between(1, fewest_microbatches(s.training));
+  take_passes(s, s.cuda_graph.capture_passes);
 }
 
 void change_nothing(Scenario&, Choices&) {}
@@ -157,6 +170,7 @@ struct Change {
 constexpr Change kCapacity{take_another_capacity, run_it}, kGraphs{switch_graphs, run_it},
     kKindOfGraphs{take_the_other_kind_of_graphs, run_it}, kDepth{take_another_depth, run_it},
     kOffloading{take_another_offloading, run_it},
+    kPassesOfCaptures{take_another_number_of_passes, run_it},
     kRecomputation{take_another_recomputation, run_it},
     kSchedule{change_nothing, run_on_another_schedule},
     kAddresses{change_nothing, run_at_other_addresses}, kResumed{change_nothing, save_and_resume};
@@ -220,6 +234,9 @@ TEST_F(Invariance, NothingDependsOnTheKindOfGraphs) {
 TEST_F(Invariance, NothingDependsOnInFlightDepth) {
   hold("nothing depends on in-flight depth", kDepth);
 }
+TEST_F(Invariance, NothingDependsOnThePassesOfCaptures) {
+  hold("nothing depends on the passes of captures", kPassesOfCaptures);
+}
 TEST_F(Invariance, NothingDependsOnOffloading) {
   hold("nothing depends on offloading", kOffloading);
 }
@@ -239,8 +256,8 @@ TEST_F(Invariance, NothingDependsOnWhereARunWasSavedAndResumed) {
 // Rare draws: one of several ranks in fifty once made a scenario that no property could run.
 TEST(Changes, AreLegalWhateverIsDrawn) {
   for (std::uint64_t seed = 1; seed <= 3000; ++seed) {
-    for (const Change& change :
-         {kCapacity, kGraphs, kKindOfGraphs, kDepth, kOffloading, kRecomputation, kSchedule}) {
+    for (const Change& change : {kCapacity, kGraphs, kKindOfGraphs, kDepth, kOffloading,
+                                 kPassesOfCaptures, kRecomputation, kSchedule}) {
       Choices choices(seed);
       Scenario s = draw(choices);
       const std::string drawn = to_yaml(s);
@@ -267,6 +284,7 @@ TEST_F(Invariance, IsBrokenByPlantedFaults) {
   EXPECT_TRUE(is_seen("replay-runs-twice", kKindOfGraphs));
   EXPECT_TRUE(is_seen("metadata-shared-by-slots", kDepth));
   EXPECT_TRUE(is_seen("reload-takes-another-slot", kOffloading));
+  EXPECT_TRUE(is_seen("capture-passes-leave-their-gradients", kPassesOfCaptures));
   EXPECT_TRUE(is_seen("recompute-of-norms-left-out", kRecomputation));
   EXPECT_TRUE(is_seen("compute-ignores-loaded-event", kSchedule));
   EXPECT_TRUE(is_seen("gradients-not-zeroed-at-step-start", kResumed));

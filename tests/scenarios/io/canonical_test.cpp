@@ -97,9 +97,13 @@ TEST(CanonicalForm, HoldsALaterKeyOnlyWhereItDiffersFromItsDefault) {
   EXPECT_EQ(canonical_form(scenario), plain);
   scenario.cuda_graph.max_seqlen = 63;
   scenario.cuda_graph.evaluation = GraphEvaluation::replay;
-  EXPECT_THAT(canonical_form(scenario),
-              HasSubstr(R"("graph_memory_limit":0,"max_seqlen":63,"evaluation":"replay"},)"));
-  EXPECT_THAT(to_full_yaml(named("x")), HasSubstr("  max_seqlen: 64\n  evaluation: eager\n"));
+  scenario.cuda_graph.capture_passes = 3;
+  EXPECT_THAT(
+      canonical_form(scenario),
+      HasSubstr(
+          R"("graph_memory_limit":0,"max_seqlen":63,"evaluation":"replay","capture_passes":3},)"));
+  EXPECT_THAT(to_full_yaml(named("x")),
+              HasSubstr("  max_seqlen: 64\n  evaluation: eager\n  capture_passes: 0\n"));
 }
 
 TEST(CanonicalForm, ReadsBackEqual) {

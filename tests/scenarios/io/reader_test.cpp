@@ -112,6 +112,7 @@ cuda_graph:
   graph_memory_limit: 0
   max_seqlen: 64
   evaluation: eager
+  capture_passes: 0
 offload:
   modules: []
   fraction: 1

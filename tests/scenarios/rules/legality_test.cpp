@@ -404,6 +404,20 @@ const std::vector<Example>& examples() {
        [](Scenario& s) {
          s.model.recompute = {Recompute::mlp, Recompute::moe};
        }},
+      {"L43", "cuda_graph.capture_passes", "0",
+       [](Scenario& s) {
+         s.cuda_graph.impl = GraphImpl::full_iteration;
+         s.cuda_graph.capture_passes = 1;
+       },
+       [](Scenario& s) { s.cuda_graph.capture_passes = 0; }},
+      {"L43", "cuda_graph.capture_passes", "0",
+       [](Scenario& s) {
+         s.cuda_graph.capture_passes = 1;
+         s.cuda_graph.max_packed_seqs = {4, 8};
+         s.cuda_graph.graph_memory_limit = 1;
+         s.training.in_flight = 2;
+       },
+       [](Scenario& s) { s.cuda_graph.max_packed_seqs = {8}; }},
   };
   return list;
 }

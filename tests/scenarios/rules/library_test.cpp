@@ -439,6 +439,14 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
       {"moe_router alone", captures({moe_router})},
       {"module moe_preprocess", captures_of_experts(moe_preprocess)},
       {"copies as nodes of partial graphs", [](auto& s) { return s.offload.captured; }},
+      {"passes of captures on shards",
+       [](auto& s) { return s.cuda_graph.capture_passes > 0 && with_sharding(s); }},
+      {"passes of captures beside captured copies",
+       [](auto& s) { return s.cuda_graph.capture_passes > 0 && s.offload.captured; }},
+      {"passes of captures in the middle of a step",
+       [](auto& s) {
+         return s.cuda_graph.capture_passes > 0 && s.cuda_graph.graph_memory_limit > 0;
+       }},
       {"copies as nodes beside eager ones",
        [](auto& s) { return s.offload.captured && s.offload.delay_until_cuda_graph; }},
       {"experts in whole layers",

@@ -1,0 +1,144 @@
+// Captures of partial graphs, and the passes that run before each.
+#include "engine/train/step_loop.h"
+#include "kernels/core/fault.h"
+#include "kernels/ops/pack_metadata.h"
+
+namespace lockstep {
+
+void StepLoop::capture_regions() {
+  const int buckets = static_cast<int>(scenario_.cuda_graph.max_packed_seqs.size());
+  for (int bucket = 0; bucket < buckets; ++bucket) capture_bucket(bucket);
+}
+
+void StepLoop::capture_bucket(int bucket) {
+  set_aside();
+  try {
+    capture_graphs_of(bucket);
+  } catch (...) {
+    try {
+      put_back();
+    } catch (...) {  // The first failure is the one that is reported.
+    }
+    throw;
+  }
+  put_back();
+}
+
+void StepLoop::capture_graphs_of(int bucket) {
+  for (int slot = 0; slot < model_->slots(); ++slot) {
+    for (const Segment& segment : segments_) {
+      if (segment.region >= 0) capture_region(segment, slot, bucket);
+    }
+  }
+  if (scenario_.cuda_graph.evaluation != GraphEvaluation::replay) return;
+  for (const Segment& segment : segments_) {
+    if (segment.region >= 0) capture_evaluation(segment, bucket);
+  }
+}
+
+// The passes of an evaluation follow each other, so one slot serves all.
+void StepLoop::capture_evaluation(const Segment& segment, int bucket) {
+  const ExtractedHooks hooks(hooks_, hooks_of(segment, true));
+  const bool training = faulty("evaluation-graphs-captured-for-training", false, true);
+  const MicrobatchPass pass{
+      .microbatch = 0, .slot = 0, .bucket = bucket, .training = training, .replay = true};
+  graphs_.capture(
+      {.kind = GraphKey::Kind::evaluation, .region = segment.region, .slot = 0, .bucket = bucket},
+      [&] { run_parts(pass, segment, true); });
+}
+
+// A capture runs nothing and needs no gathered weights, so the hooks are taken out meanwhile.
+void StepLoop::capture_region(const Segment& segment, int slot, int bucket) {
+  ExtractedHooks hooks(hooks_, hooks_around(segment), slot);
+  MicrobatchPass pass{
+      .microbatch = slot, .slot = slot, .bucket = bucket, .training = true, .replay = true};
+  run_capture_passes(pass, segment, hooks);
+  for (const bool forward : {true, false}) {
+    graphs_.capture({.kind = forward ? GraphKey::Kind::forward : GraphKey::Kind::backward,
+                     .region = segment.region,
+                     .slot = slot,
+                     .bucket = bucket},
+                    [&] { run_parts(pass, segment, forward); });
+  }
+}
+
+// The hooks of both passes of the region's unit, whose weights its passes read. Without units there
+// are no hooks.
+std::vector<ExtractedHooks::List> StepLoop::hooks_around(const Segment& segment) const {
+  if (!sharder_) return {};
+  const Unit& unit = at(layout_->units, sharder_->unit_of(segment.parts.front().layer));
+  return hooks_of_layers(unit.first_layer, unit.first_layer + unit.layers);
+}
+
+// ---- Passes of a capture ------------------------------------------------------------------------
+
+std::int64_t StepLoop::most_set_aside() const {
+  const std::int64_t weights = sharder_ ? sharder_->most_set_aside() : 0;
+  return bytes_of(parameters_.accumulators()) + bytes_of(counts_of(model_->expert_states())) +
+         weights;
+}
+
+static void append(std::vector<MemoryRange>& all, const std::vector<MemoryRange>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
+void StepLoop::set_aside() {
+  if (!capture_passes_) return;
+  const std::vector<MemoryRange> none, weights = sharder_ ? sharder_->set_aside() : none;
+  const std::vector<MemoryRange> gradients = parameters_.accumulators();
+  std::vector<MemoryRange> all;
+  append(all, *faulty("capture-passes-leave-a-gathered-unit", &weights, &none));
+  append(all, *faulty("capture-passes-leave-their-gradients", &gradients, &none));
+  append_counts(all);
+  capture_passes_->keep(all);
+}
+
+void StepLoop::append_counts(std::vector<MemoryRange>& all) const {
+  const std::vector<MemoryRange> counts = counts_of(model_->expert_states()), none;
+  append(all, *faulty("capture-passes-leave-their-counts", &counts, &none));
+}
+
+void StepLoop::put_back() {
+  if (!capture_passes_) return;
+  device_.place.part = "capture";
+  if (sharder_) sharder_->await_gradients();
+  capture_passes_->put_back();
+  if (sharder_) sharder_->put_back();
+  for (int slot = 0; slot < model_->slots(); ++slot) model_->poison(slot);
+  model_->poison_gradients();
+  parameters_.poison_microbatch_gradients(compute_);
+}
+
+void StepLoop::run_capture_passes(const MicrobatchPass& captured, const Segment& segment,
+                                  ExtractedHooks& hooks) {
+  if (!capture_passes_) return;
+  MicrobatchPass pass = captured;
+  pass.replay = false;
+  pass.copies = false;
+  const PassContext context = this->context(pass);
+  build_metadata(context, capture_passes_->table());
+  const std::int64_t count =
+      faulty("capture-passes-left-out", scenario_.cuda_graph.capture_passes, 0);
+  for (std::int64_t i = 0; i < count; ++i) {
+    context.part("capture");
+    model_->fill_input(compute_, segment, pass.slot, capture_passes_->ones());
+    run_capture_pass(pass, segment, true, hooks);
+    context.part("capture");
+    model_->fill_gradients(compute_, segment, pass.slot, capture_passes_->ones());
+    run_capture_pass(pass, segment, false, hooks);
+  }
+}
+
+// No pass of a capture is the last of a step.
+void StepLoop::run_capture_pass(const MicrobatchPass& pass, const Segment& segment, bool forward,
+                                ExtractedHooks& hooks) {
+  const HookCall call{.microbatch = pass.microbatch, .slot = pass.slot};
+  if (sharder_) sharder_->begin_unit(sharder_->unit_of(segment.parts.front().layer));
+  hooks.run_given(forward ? HookPoint::forward_pre : HookPoint::backward_pre, call);
+  run_parts(pass, segment, forward);
+  hooks.run_given(forward ? HookPoint::forward_post : HookPoint::backward_post, call);
+  if (sharder_) sharder_->end_unit();
+  ++counters_.capture_passes;
+}
+
+}  // namespace lockstep
