@@ -108,7 +108,7 @@ class ExtractedHooks {
   struct Taken {
     List from;
     Hooks::List hooks;            // As they were.
-    Hooks::Handlers handlers;     // Those that wait for a backward pass.
+    Hooks::Handlers handlers;     // They wait for a backward pass.
     Hooks::List given = {};       // To a capture routine: without wrappers.
     Hooks::Handlers routed = {};  // To a capture routine: handlers of wrappers that end up here.
   };

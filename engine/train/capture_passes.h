@@ -1,5 +1,5 @@
-// What the passes of a capture run on (cuda_graph.capture_passes), and what of the run they would
-// change: it is kept aside meanwhile.
+// A capture with passes (cuda_graph.capture_passes): its inputs, and a copy of everything that they
+// would change in the run.
 #pragma once
 
 #include <vector>
