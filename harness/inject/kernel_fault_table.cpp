@@ -11,6 +11,7 @@ constexpr std::array kKernelFaults{
     FaultRow{"cu-seqlens-tail-is-zero", kStale, "metadata: pack.cu_seqlens"},
     FaultRow{"padded-boundaries-end-with-the-documents", kPadding,
              "metadata: pack.cu_seqlens_padded"},
+    FaultRow{"tail-is-of-the-first-document", kPadding, "contract: Embedding"},
     FaultRow{"pack-metadata-positions-never-restart", kLeak, "activation: .qkv embedding.out"},
     FaultRow{"pack-metadata-number-of-first-slot", kRandom, "activation: embedding.out"},
     FaultRow{"embedding-reads-next-token", kIndex, "activation: embedding.out"},

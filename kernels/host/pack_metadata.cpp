@@ -48,19 +48,23 @@ void extend_to_the_end(const PackMetadata& op, std::int64_t count, std::int64_t 
             static_cast<std::int32_t>(op.row_document.cols));
 }
 
+std::int32_t number_of(const PackMetadata& op, std::int64_t slot) {
+  return op.numbers.data[faulty("pack-metadata-number-of-first-slot", slot, 0)];
+}
+
 void describe_rows(const PackMetadata& op) {
   const std::int64_t rows = op.row_document.cols;
-  std::fill_n(op.row_document.data, rows, -1);
+  const std::int32_t of_no_document = faulty("tail-is-of-the-first-document", -1, 0);
+  std::fill_n(op.row_document.data, rows, of_no_document);
   std::fill_n(op.row_position.data, rows, 0);
   std::fill_n(op.row_number.data, rows, 0);
   for (std::int64_t s = 0; s < op.lengths.cols; ++s) {
     const std::int32_t start = first_row_of(op, s);
     const std::int32_t before = faulty("pack-metadata-positions-never-restart", 0, start);
-    const std::int64_t numbered = faulty("pack-metadata-number-of-first-slot", s, 0);
     for (std::int32_t p = 0; p < tokens_of(op, s); ++p) {
       op.row_document.data[start + p] = static_cast<std::int32_t>(s);
       op.row_position.data[start + p] = before + p;
-      op.row_number.data[start + p] = op.numbers.data[numbered];
+      op.row_number.data[start + p] = number_of(op, s);
     }
   }
 }
