@@ -28,7 +28,16 @@ enum class Router : std::uint8_t { softmax, sigmoid };
 enum class Recompute : std::uint8_t { layernorm, mlp_act, moe_act, core_attn, mlp, mamba, moe };
 enum class CoreAttention : std::uint8_t { native, cudnn };
 enum class DataKind : std::uint8_t { lengths, distribution, text, jsonl };
-enum class Shape : std::uint8_t { uniform, lognormal, equal, one_giant, many_tiny, measured };
+enum class Shape : std::uint8_t {
+  uniform,
+  lognormal,
+  equal,
+  one_giant,
+  many_tiny,
+  measured,
+  published,
+  histogram
+};
 enum class LongDocuments : std::uint8_t { split, truncate, error };
 enum class Tail : std::uint8_t { append_dummy_seq, extend_last };
 enum class LrSchedule : std::uint8_t { constant, linear, cosine };
@@ -105,6 +114,8 @@ struct Scenario {
       std::int64_t min = 1, max = 32, median = 8;
       Ratio sigma{1'000'000}, empty, fill{900'000};
       std::int64_t seed = 1;
+      // Shape histogram: pairs of documents and packs, documents increasing.
+      std::vector<std::vector<std::int64_t>> histogram;
     } distribution;
     // As written; relative to the scenario's folder (see `folder`).
     std::string path = "documents";

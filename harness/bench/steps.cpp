@@ -50,7 +50,8 @@ Scenario with_one_pack(Scenario s, const MicrobatchLengths& pack) {
 Scenario without_graphs(Scenario s) {
   s.cuda_graph.impl = GraphImpl::none;
   s.cuda_graph.modules.clear();
-  s.cuda_graph.evaluation = GraphEvaluation::eager;               // L41
+  s.cuda_graph.evaluation = GraphEvaluation::eager;  // L41
+  s.cuda_graph.capture_passes = 0;
   s.offload.delay_until_cuda_graph = s.offload.captured = false;  // L30
   return s;
 }

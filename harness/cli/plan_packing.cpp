@@ -1,6 +1,7 @@
 // `lockstep plan-packing FILE`: capacities for the packs that a data set has.
 #include <boost/json.hpp>
 #include <cstdio>
+#include <optional>
 
 #include "harness/base/options.h"
 #include "harness/base/version.h"
@@ -11,6 +12,7 @@
 #include "harness/cli/commands.h"
 #include "harness/cli/write_reports.h"
 #include "harness/expect/expectations.h"
+#include "harness/packing/capacities.h"
 #include "harness/packing/measure.h"
 #include "harness/report/result_json.h"
 #include "harness/run/device_choice.h"
@@ -63,14 +65,62 @@ void print_histogram(const PackHistogram& histogram) {
               static_cast<long long>(histogram.rbegin()->first));
 }
 
+// A capacity that was asked about, and what it would do.
+struct Asked {
+  NamedCapacity named;
+  CapacityUse use;  // Without costs only `replayed`.
+  Fallbacks fallbacks;
+};
+
+// Of a scenario's own documents the reasons are known, since those know their lengths.
+std::vector<Asked> ask(const std::vector<NamedCapacity>& capacities, const PackHistogram& histogram,
+                       const PackCosts* costs, const Scenario* source, std::int64_t together) {
+  std::vector<Asked> list;
+  for (const NamedCapacity& one : capacities) {
+    Asked asked{one, {.replayed = share_replayed(histogram, one.capacity, together)}, {}};
+    if (costs != nullptr) asked.use = use_of(histogram, *costs, one.capacity, together);
+    if (source != nullptr) {
+      Scenario with = *source;
+      with.cuda_graph.max_packed_seqs = {one.capacity};
+      asked.fallbacks = expected_fallbacks(with);
+    }
+    list.push_back(std::move(asked));
+  }
+  return list;
+}
+
+void print_asked(const std::vector<Asked>& list, bool timed, const Scenario* source) {
+  std::printf("%-8s %8s  %10s", "at", "capacity", "replayed");
+  if (source != nullptr) {
+    const bool full = source->cuda_graph.impl == GraphImpl::full_iteration;
+    std::printf("  %18s  %18s  %13s", "too many documents", "document too long",
+                full ? "of steps" : "of microbatches");
+  }
+  if (timed) std::printf("  %12s  %18s", "ms expected", "ms of padding");
+  std::printf("\n");
+  for (const Asked& one : list) {
+    std::printf("%-8s %8lld  %8.2f %%", one.named.name.c_str(),
+                static_cast<long long>(one.named.capacity), 100 * one.use.replayed);
+    if (source != nullptr) {
+      std::printf("  %18lld  %18lld  %13lld", static_cast<long long>(one.fallbacks.documents),
+                  static_cast<long long>(one.fallbacks.length),
+                  static_cast<long long>(one.fallbacks.decisions));
+    }
+    if (timed) {
+      const double tightest = one.use.replayed > 0 ? one.use.padding : 0;
+      std::printf("  %12.3f  %18.3f", one.use.seconds * 1e3, tightest * 1e3);
+    }
+    std::printf("\n");
+  }
+}
+
 void print_costs(const PackCosts& costs, const DeviceInfo& device) {
   std::printf("a microbatch on %s\n", device.name.c_str());
   for (const auto& [capacity, seconds] : costs.replay) {
     std::printf("  replayed, capacity %6lld  %10.3f ms\n", static_cast<long long>(capacity),
                 seconds * 1e3);
   }
-  std::printf("  eager                     %10.3f ms\n", costs.eager * 1e3);
-  if (device.kind == "sim") std::printf("  (of the simulated device: they say nothing of a GPU)\n");
+  std::printf("  eager                     %10.3f ms\n\n", costs.eager * 1e3);
 }
 
 void print_plans(const std::vector<PackingPlan>& plans, const Scenario& model) {
@@ -98,12 +148,105 @@ boost::json::object to_json(const PackingPlan& plan, const Scenario& model) {
           {"graphs", graphs_of(model, plan)}};
 }
 
+boost::json::array to_json(const std::vector<Asked>& list, bool timed, bool reasons) {
+  boost::json::array all;
+  for (const Asked& one : list) {
+    boost::json::object row{
+        {"at", one.named.name}, {"capacity", one.named.capacity}, {"replayed", one.use.replayed}};
+    if (timed) {
+      row["seconds"] = one.use.seconds;
+      row["padding_seconds"] = one.use.padding;
+    }
+    if (reasons) {
+      row["decisions"] = one.fallbacks.decisions;
+      row["fallbacks_documents"] = one.fallbacks.documents;
+      row["fallbacks_length"] = one.fallbacks.length;
+    }
+    all.push_back(std::move(row));
+  }
+  return all;
+}
+
 boost::json::object to_json(const PackCosts& costs) {
   boost::json::array replay;
   for (const auto& [capacity, seconds] : costs.replay) {
     replay.push_back(boost::json::object{{"capacity", capacity}, {"seconds", seconds}});
   }
   return {{"replay", std::move(replay)}, {"eager_seconds", costs.eager}};
+}
+
+// The histogram, and where it comes from.
+struct Packs {
+  PackHistogram histogram;
+  std::optional<Scenario> source;  // Absent for a file that is a histogram itself.
+};
+
+Packs read_packs(const std::string& path) {
+  if (!is_scenario(path)) return {read_histogram(path), {}};
+  const Scenario scenario = read_model(path);
+  return {count_packs(scenario), scenario};
+}
+
+// A model that can be measured: one precision, with graphs.
+Scenario measurable(Scenario model) {
+  model.numerics.resize(1);
+  if (model.cuda_graph.impl == GraphImpl::none) {
+    model.cuda_graph.impl = GraphImpl::partial;
+    model.offload = {};  // Modules chosen without graphs may be illegal with them.
+  }
+  return model;
+}
+
+ExitStatus plan(const Options& options, const Packs& packs, const Scenario& model) {
+  const std::string device = choose_device(options.text("device"));
+  const DeviceInfo info = open_backend(device, {})->info();
+  const PackHistogram& histogram = packs.histogram;
+  print_histogram(histogram);
+  const auto capacities = named_capacities(options.text("at"), histogram);
+  const Scenario source = packs.source ? measurable(*packs.source) : Scenario();
+  const Scenario* const reasons = packs.source ? &source : nullptr;
+  // Times of a simulation are for programs that read the numbers, and are marked.
+  const bool simulated = info.kind == "sim";
+  std::optional<PackCosts> costs;
+  if (!simulated || options.has("json")) {
+    costs = measure_costs(model, percentile(histogram, 0.5), histogram.rbegin()->first, device,
+                          options.seconds("budget"));
+  }
+  if (!simulated) print_costs(*costs, info);
+  const std::vector<Asked> asked =
+      ask(capacities, histogram, costs ? &*costs : nullptr, reasons, together(model));
+  print_asked(asked, !simulated, reasons);
+  if (simulated) {
+    std::printf(
+        "\nno time and no proposal: times of the simulated device say nothing of a GPU "
+        "(--device cuda measures)\n");
+  }
+  if (!costs) return ExitStatus::held;
+  const std::vector<PackingPlan> plans =
+      cheapest_plans(histogram, *costs, options.number("buckets"), together(model));
+  const PackingPlan& best = proposed(plans, kSlack);
+  if (!simulated) {
+    print_plans(plans, model);
+    print_proposal(best);
+  }
+  if (!options.has("json")) return ExitStatus::held;
+
+  boost::json::array counts, list;
+  for (const auto& [documents, count] : histogram)
+    counts.push_back(boost::json::array{documents, count});
+  for (const PackingPlan& one : plans) list.push_back(to_json(one, model));
+  const boost::json::object found{{"tool", "lockstep"},
+                                  {"version", version()},
+                                  {"revision", revision()},
+                                  {"device", to_json(info)},
+                                  {"histogram", counts},
+                                  {"costs", to_json(*costs)},
+                                  {"costs_are_simulated", simulated},
+                                  {"at", to_json(asked, true, reasons != nullptr)},
+                                  {"plans", std::move(list)},
+                                  {"proposed", to_json(best, model)}};
+  write_file(options.text("json"), boost::json::serialize(found) + "\n");
+  return ExitStatus::held;
 }
 
 }  // namespace
@@ -113,54 +256,25 @@ ExitStatus plan_packing_command(const Words& words) {
       "plan-packing", "FILE",
       "FILE is a scenario (*.yaml), whose training packs are counted, or a histogram: lines of "
       "\"documents\n"
-      "packs\". A microbatch of the model is measured with graphs of several capacities and "
-      "without; the\n"
-      "proposal is the fewest buckets that cost at most half a percent more than the cheapest.",
+      "packs\". A microbatch of the model is measured on a GPU with graphs of several capacities "
+      "and\n"
+      "without; the proposal is the fewest buckets that cost at most half a percent more than the\n"
+      "cheapest. On the simulated device only packs are counted.",
       1);
   options.device().seconds("budget", "seconds for each measurement", 1);
   options.text("model",
                "a scenario file, H1 or S1; default: FILE, if it is one, or the default model");
+  options.text("at", "capacities to look at: numbers, percentiles, max", "p50,p90,p99,max");
   options.number("buckets", "at most that many (8 is the schema's limit)", 8, 1, 8);
   options.text("json", "write histogram, costs and plans to this file");
   if (!options.parse(words)) return ExitStatus::held;
   const CommandFiles files(options);
-  const std::string& path = options.word();
-  Scenario model;
-  if (is_scenario(path)) model = read_model(path);
-  const PackHistogram histogram = is_scenario(path) ? count_packs(model) : read_histogram(path);
+  const Packs packs = read_packs(options.word());
+  Scenario model = packs.source.value_or(Scenario());
   if (options.has("model")) files.reads("--model", options.text("model"));
   files.reads_data_of(model);
   if (options.has("model")) model = read_model(options.text("model"));
-  model.numerics.resize(1);
-  if (model.cuda_graph.impl == GraphImpl::none) {
-    model.cuda_graph.impl = GraphImpl::partial;
-    model.offload = {};  // Modules chosen without graphs may be illegal with them.
-  }
-
-  const std::string device = choose_device(options.text("device"));
-  const DeviceInfo info = open_backend(device, {})->info();
-  print_histogram(histogram);
-  const PackCosts costs =
-      measure_costs(model, percentile(histogram, 0.5), histogram.rbegin()->first, device,
-                    options.seconds("budget"));
-  print_costs(costs, info);
-  const std::vector<PackingPlan> plans =
-      cheapest_plans(histogram, costs, options.number("buckets"), together(model));
-  print_plans(plans, model);
-  const PackingPlan& best = proposed(plans, kSlack);
-  print_proposal(best);
-  if (!options.has("json")) return ExitStatus::held;
-
-  boost::json::array counts, list;
-  for (const auto& [documents, count] : histogram)
-    counts.push_back(boost::json::array{documents, count});
-  for (const PackingPlan& plan : plans) list.push_back(to_json(plan, model));
-  const boost::json::object found{{"tool", "lockstep"},       {"version", version()},
-                                  {"revision", revision()},   {"device", to_json(info)},
-                                  {"histogram", counts},      {"costs", to_json(costs)},
-                                  {"plans", std::move(list)}, {"proposed", to_json(best, model)}};
-  write_file(options.text("json"), boost::json::serialize(found) + "\n");
-  return ExitStatus::held;
+  return plan(options, packs, measurable(std::move(model)));
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "harness/expect/blind_spots.h"
 
+#include "harness/expect/bucket_use.h"
 #include "harness/expect/offload_bytes.h"
 #include "harness/expect/sharding_plan.h"
 #include "scenarios/documents/layout.h"
@@ -12,6 +13,27 @@ namespace {
 // their last place.
 constexpr double kNoLearning = 1e-9;
 
+// Documents of a shape that draws how many there are, cut so that half of the packs cannot be full.
+std::string cut_documents(const Scenario::Data& data) {
+  const Scenario::Data::Distribution& drawn = data.distribution;
+  if (data.kind != DataKind::distribution || !draws_counts(drawn.shape)) return "";
+  constexpr std::int64_t kMedian = 12;
+  std::int64_t documents = kMedian, packs = 0, upto = 0;
+  for (const auto& pair : drawn.histogram) packs += pair[1];
+  for (const auto& pair : drawn.histogram) {
+    if (2 * (upto += pair[1]) < packs) continue;
+    documents = pair[0];
+    break;
+  }
+  const std::int64_t rows = documents * drawn.max,
+                     wanted = data.pack_length * drawn.fill.millionths / 1'000'000;
+  if (documents == 0 || rows >= wanted) return "";
+  return "data.distribution.max " + std::to_string(drawn.max) +
+         " cuts documents: half of the packs have at most " + std::to_string(documents) +
+         ", which fill at most " + std::to_string(rows) + " of " +
+         std::to_string(data.pack_length) + " rows";
+}
+
 }  // namespace
 
 bool sums_have_no_order(const Scenario& scenario) {
@@ -21,6 +43,12 @@ bool sums_have_no_order(const Scenario& scenario) {
 
 std::vector<std::string> blind_spots(const Scenario& scenario) {
   std::vector<std::string> list;
+  for (const std::int64_t bucket : unused_buckets(scenario)) {
+    list.push_back("cuda_graph.max_packed_seqs: no graph of capacity " + std::to_string(bucket) +
+                   " is replayed, because no microbatch after warm-up takes that bucket");
+  }
+  if (const std::string short_of = cut_documents(scenario.data); !short_of.empty())
+    list.push_back(short_of);
   if (scenario.offload.delay_until_cuda_graph && offload_demand(scenario).of_experts == 0)
     list.push_back(
         "offload.delay_until_cuda_graph: no tensor of experts is offloaded, so it delays nothing");

@@ -341,6 +341,20 @@ void add_waits(const Totals& totals, std::vector<Expectation>& list) {
 
 }  // namespace
 
+Fallbacks expected_fallbacks(const Scenario& scenario) {
+  const auto data = open_data(scenario);
+  const bool full = scenario.cuda_graph.impl == GraphImpl::full_iteration;
+  Fallbacks sum;
+  for (std::int64_t step = scenario.cuda_graph.warmup_steps; step < scenario.training.steps;
+       ++step) {
+    const Launches one = launches_of(scenario, 1, data->training(step));
+    sum.decisions += full ? 1 : scenario.training.microbatches_at(step);
+    sum.documents += one.too_many;
+    sum.length += one.too_long;
+  }
+  return sum;
+}
+
 std::string range_text(std::int64_t min, std::int64_t max) {
   if (min == max) return std::to_string(min);
   if (max == std::numeric_limits<std::int64_t>::max()) return "at least " + std::to_string(min);

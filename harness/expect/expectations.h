@@ -19,6 +19,13 @@ struct Expectation {
   std::string why;
 };
 
+// Of the microbatches after warm-up (under full_iteration: steps), on each rank: how many there
+// are, and how many fall back to eager mode, by reason. `cuda_graph.impl` is not none.
+struct Fallbacks {
+  std::int64_t decisions = 0, documents = 0, length = 0;
+};
+Fallbacks expected_fallbacks(const Scenario& scenario);
+
 // Blocks of which a part is captured (1 for full_iteration, 0 without graphs).
 std::int64_t graph_regions(const Scenario& scenario);
 // The captured symbols of one block, as indices into the pattern.

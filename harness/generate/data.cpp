@@ -115,13 +115,22 @@ void draw_lists(Choices& c, const Swarm& swarm, Scenario& s) {
   }
 }
 
+void draw_histogram(Choices& c, std::int64_t rows, std::vector<std::vector<std::int64_t>>& pairs) {
+  std::int64_t documents = c.between(0, 3);
+  do {
+    pairs.push_back({documents, c.between(1, 9)});
+    documents += c.between(1, 1 + rows / 4);
+  } while (pairs.size() < 4 && c.one_in(2));
+}
+
 // Lists that the reader draws: what the schema says of a shape, and no list in the file.
 void draw_distribution(Choices& c, const Swarm& swarm, Scenario& s) {
   const std::int64_t rows = s.data.pack_length;
   s.data.kind = DataKind::distribution;
   Scenario::Data::Distribution& d = s.data.distribution;
   d.shape = c.pick<Shape>({Shape::uniform, Shape::lognormal, Shape::equal, Shape::one_giant,
-                           Shape::many_tiny, Shape::measured});
+                           Shape::many_tiny, Shape::measured, Shape::published, Shape::histogram});
+  if (d.shape == Shape::histogram) draw_histogram(c, rows, d.histogram);
   d.min = c.one_in(3) ? c.between(0, rows) : c.pick<std::int64_t>({1, 0, 2});
   d.max = c.one_in(2) ? rows : c.between(d.min, rows);
   d.median = c.between(1, rows);

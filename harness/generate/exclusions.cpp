@@ -98,9 +98,14 @@ const std::vector<Exclusion>& exclusions() {
 }
 
 // Lengths come from one shape, or from lists.
-constexpr Trait kShapes[] = {lengths_drawn_uniformly, lengths_drawn_lognormally,
-                             equal_lengths,           one_giant_document,
-                             many_tiny_documents,     measured_counts_of_documents};
+constexpr Trait kShapes[] = {lengths_drawn_uniformly,
+                             lengths_drawn_lognormally,
+                             equal_lengths,
+                             one_giant_document,
+                             many_tiny_documents,
+                             measured_counts_of_documents,
+                             published_counts_of_documents,
+                             a_histogram_of_documents};
 
 constexpr std::size_t pair_of(Trait one, Trait other) {
   return static_cast<std::size_t>(one) * kMostTraits + static_cast<std::size_t>(other);
@@ -115,7 +120,8 @@ std::vector<bool> excluded_pairs() {
     for (const Trait other : exclusion.others) exclude(exclusion.one, other);
   }
   for (const Trait shape : kShapes) {
-    for (const Trait other : {truncated_document, no_document}) exclude(shape, other);
+    exclude(shape, truncated_document);
+    if (shape != a_histogram_of_documents) exclude(shape, no_document);
     for (const Trait other : kShapes) {
       if (other != shape) exclude(shape, other);
     }

@@ -367,6 +367,10 @@ constexpr Row kRows[] = {
      [](F f) { return f.s.offload.captured; }},
     {Trait::passes_of_captures, "passes of captures", kSwitch,
      [](F f) { return f.s.cuda_graph.capture_passes > 0; }},
+    {Trait::published_counts_of_documents, "published counts of documents", kSwitch,
+     [](F f) { return f.draws(Shape::published); }},
+    {Trait::a_histogram_of_documents, "a histogram of documents", kSwitch,
+     [](F f) { return f.draws(Shape::histogram); }},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMostTraits);
@@ -375,11 +379,11 @@ constexpr bool is_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  return std::size(kRows) == static_cast<std::size_t>(Trait::passes_of_captures) + 1;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::a_histogram_of_documents) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 // Campaign files of before have a trait's bit where it was.
-static_assert(static_cast<int>(Trait::passes_of_captures) == 144, "a new trait goes last");
+static_assert(static_cast<int>(Trait::a_histogram_of_documents) == 146, "a new trait goes last");
 
 }  // namespace
 

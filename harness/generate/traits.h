@@ -152,6 +152,8 @@ enum class Trait : std::uint8_t {
   experts_computed_again,
   offload_captured,
   passes_of_captures,
+  published_counts_of_documents,
+  a_histogram_of_documents,
 };
 
 }  // namespace lockstep

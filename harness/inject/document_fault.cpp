@@ -66,6 +66,19 @@ constexpr std::array kFaults{
     DocumentFault{.row = {"evaluation-on-documents-of-training", kWarmup, "documents: token"},
                   .evaluation = [](const DataSource& right,
                                    std::int64_t step) { return right.training(step); }},
+    DocumentFault{.row = {"packs-counted-as-measured", kRandom, "documents: tokens documents"},
+                  .scenario =
+                      [](Scenario& s) {
+                        Shape& shape = s.data.distribution.shape;
+                        shape = shape == Shape::published ? Shape::measured : shape;
+                      }},
+    DocumentFault{
+        .row = {"packs-forget-the-smallest-count", kRandom, "documents: tokens documents"},
+        .scenario =
+            [](Scenario& s) {
+              auto& pairs = s.data.distribution.histogram;
+              if (pairs.size() > 1) pairs.erase(pairs.begin());
+            }},
     DocumentFault{.row = {"targets-are-their-own-tokens", kLoss, kTargets},
                   .step =
                       [](StepData& step) {

@@ -2,18 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 
-#include "scenarios/scenario.h"
+#include "scenarios/documents/histogram.h"
 
 namespace lockstep {
 
-// Slots of a pack (empty documents count) -> packs.
-using PackHistogram = std::map<std::int64_t, std::int64_t>;
-
-// Lines of "documents packs", separated by blanks, a comma, a semicolon or a tab; '#' begins a
-// comment. RequestError names file and line.
+// The file of scenarios/documents/histogram.h; a RequestError names file and line.
 PackHistogram read_histogram(const std::string& path);
 // Counts the documents of every microbatch that the scenario trains.
 PackHistogram count_packs(const Scenario& scenario);

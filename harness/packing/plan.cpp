@@ -94,6 +94,27 @@ std::vector<PackingPlan> cheapest_plans(const PackHistogram& histogram, const Pa
   return plans;
 }
 
+CapacityUse use_of(const PackHistogram& histogram, const PackCosts& costs, std::int64_t capacity,
+                   std::int64_t together) {
+  require(packs(histogram) > 0, "there is a pack");
+  const Steps steps(histogram, together);
+  CapacityUse use;
+  const double each = costs.replay_at(capacity);
+  double tightest = 0;
+  for (std::size_t i = 1; i <= steps.size() && steps.capacities[i - 1] <= capacity; ++i) {
+    use.replayed = steps.upto[i];
+    tightest += (steps.upto[i] - steps.upto[i - 1]) * costs.replay_at(steps.capacities[i - 1]);
+  }
+  use.seconds = use.replayed * each + (1 - use.replayed) * costs.eager;
+  if (use.replayed > 0) use.padding = each - tightest / use.replayed;
+  return use;
+}
+
+double share_replayed(const PackHistogram& histogram, std::int64_t capacity,
+                      std::int64_t together) {
+  return use_of(histogram, {.replay = {{1, 0}}}, capacity, together).replayed;
+}
+
 const PackingPlan& proposed(const std::vector<PackingPlan>& plans, double slack) {
   require(!plans.empty(), "there is a plan");
   const auto cheaper = [](const PackingPlan& a, const PackingPlan& b) {

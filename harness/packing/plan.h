@@ -33,6 +33,20 @@ struct PackingPlan {
 std::vector<PackingPlan> cheapest_plans(const PackHistogram& histogram, const PackCosts& costs,
                                         std::size_t most, std::int64_t together = 1);
 
+// What one capacity would do for these packs.
+struct CapacityUse {
+  double replayed = 0;  // As in PackingPlan.
+  double seconds = 0;   // For a microbatch, expected.
+  // Seconds that a replay takes on average beyond one of a graph whose capacity is just what its
+  // packs have: the price of empty places.
+  double padding = 0;
+};
+CapacityUse use_of(const PackHistogram& histogram, const PackCosts& costs, std::int64_t capacity,
+                   std::int64_t together = 1);
+// The share alone, which needs no costs.
+double share_replayed(const PackHistogram& histogram, std::int64_t capacity,
+                      std::int64_t together = 1);
+
 // The one of these with the fewest buckets that is at most `slack` (0.005 = half a percent) dearer
 // than the cheapest.
 const PackingPlan& proposed(const std::vector<PackingPlan>& plans, double slack);

@@ -47,7 +47,17 @@ class DrawnPack {
     left_ = data.pack_length * keys_.fill.millionths / 1'000'000;
     high_ = std::min(keys_.max, longest_document(data));
     low_ = std::min(keys_.min, high_);
-    count_ = keys_.shape == Shape::measured ? measured_count() : data.pack_length;
+    switch (keys_.shape) {
+      case Shape::measured:
+      case Shape::published:
+        count_ = count_on_lines();
+        break;
+      case Shape::histogram:
+        count_ = count_of_pairs();
+        break;
+      default:
+        count_ = data.pack_length;
+    }
   }
 
   MicrobatchLengths draw() {
@@ -91,6 +101,8 @@ class DrawnPack {
       case Shape::lognormal:
         return std::clamp(lognormal(document), low_, high_);
       case Shape::measured:
+      case Shape::published:
+      case Shape::histogram:
         break;
     }
     const std::int64_t documents_left = count_ - document;
@@ -114,16 +126,26 @@ class DrawnPack {
     return shifted(e >= 0 ? value << e : shifted(value, -e), 20);
   }
 
-  std::int64_t measured_count() const {
+  std::int64_t count_on_lines() const {
     constexpr std::int64_t all = std::int64_t{1} << 32;
-    constexpr std::array<std::pair<std::int64_t, std::int64_t>, 5> points{
-        {{0, 1}, {all / 2, 12}, {all * 9 / 10, 43}, {all * 99 / 100, 106}, {all, 358}}};
+    std::vector<std::pair<std::int64_t, std::int64_t>> points{
+        {0, 1}, {all / 2, 12}, {all * 9 / 10, 43}, {all * 99 / 100, 106}, {all, 358}};
+    if (keys_.shape == Shape::published) points.insert(points.begin() + 3, {all * 96 / 100, 64});
     const std::int64_t w = drawn(1 << 20, 0);
-    int i = 3;
+    std::int64_t i = std::ssize(points) - 2;
     while (at(points, i).first > w) --i;
     const auto& [x0, y0] = at(points, i);
     const auto& [x1, y1] = at(points, i + 1);
     return y0 + (w - x0) * (y1 - y0) / (x1 - x0);
+  }
+
+  std::int64_t count_of_pairs() const {
+    std::int64_t packs = 0, upto = 0;
+    for (const auto& pair : keys_.histogram) packs += pair.back();
+    const std::int64_t chosen = choose(drawn(1 << 20, 0), packs);
+    const auto reached = std::ranges::find_if(
+        keys_.histogram, [&](const auto& pair) { return (upto += pair.back()) > chosen; });
+    return reached->front();
   }
 
   const Scenario::Data& data_;

@@ -3,6 +3,7 @@
 // So shapes are fixed point.
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 #include "scenarios/documents/documents.h"
@@ -39,7 +40,7 @@ class PackedBatch {
     rows_left_ = data.pack_length * shape_.fill.millionths / 1'000'000;
     longest_ = std::min(shape_.max, longest_fitting(data));
     shortest_ = std::min(shape_.min, longest_);
-    documents_wanted_ = shape_.shape == Shape::measured ? measured_count() : data.pack_length;
+    documents_wanted_ = count();
   }
 
   MicrobatchLengths draw_all() {
@@ -93,7 +94,9 @@ class PackedBatch {
       case Shape::many_tiny:
         return between(shortest_, std::min(longest_, shortest_ + 3), number);
       case Shape::measured:
-        return measured_length(number);
+      case Shape::published:
+      case Shape::histogram:
+        return filling_length(number);
     }
     return shortest_;
   }
@@ -115,25 +118,52 @@ class PackedBatch {
     return (whole >= 0 ? scaled_median << whole : scaled_median >> -whole) >> 20;
   }
 
-  // Documents a pack, as measured in the field: P50 12, P90 43, P99 106, max 358; straight lines
-  // between.
-  std::int64_t measured_count() const {
-    struct Point {
-      std::int64_t share, documents;  // Share of the packs, in 2^32.
-    };
+  struct Point {
+    std::int64_t share, documents;  // Share of the packs, in 2^32.
+  };
+
+  // The most documents of the pack.
+  std::int64_t count() const {
     constexpr std::int64_t kAll = std::int64_t{1} << 32;
-    static constexpr std::array<Point, 5> kPoints{
-        {{0, 1}, {kAll / 2, 12}, {kAll * 9 / 10, 43}, {kAll * 99 / 100, 106}, {kAll, 358}}};
+    constexpr Point kLeast{0, 1}, kMedian{kAll / 2, 12}, kP90{kAll * 9 / 10, 43},
+        kP96{kAll * 96 / 100, 64}, kP99{kAll * 99 / 100, 106}, kMost{kAll, 358};
+    static constexpr std::array kMeasured{kLeast, kMedian, kP90, kP99, kMost};
+    static constexpr std::array kPublished{kLeast, kMedian, kP90, kP96, kP99, kMost};
+    switch (shape_.shape) {
+      case Shape::measured:
+        return count_between(kMeasured);
+      case Shape::published:
+        return count_between(kPublished);
+      case Shape::histogram:
+        return count_of_histogram();
+      default:
+        return data_.pack_length;
+    }
+  }
+
+  // Straight lines between the points.
+  std::int64_t count_between(std::span<const Point> points) const {
     const std::int64_t at = word(kCountIndex, 0);
     std::size_t i = 1;
-    while (at >= kPoints[i].share) ++i;
-    const auto [low, high] = std::pair{kPoints[i - 1], kPoints[i]};
+    while (at >= points[i].share) ++i;
+    const auto [low, high] = std::pair{points[i - 1], points[i]};
     return low.documents +
            (at - low.share) * (high.documents - low.documents) / (high.share - low.share);
   }
 
+  std::int64_t count_of_histogram() const {
+    std::int64_t all = 0;
+    for (const auto& pair : shape_.histogram) all += pair[1];
+    std::int64_t left = scaled(word(kCountIndex, 0), all);
+    for (const auto& pair : shape_.histogram) {
+      if (left < pair[1]) return pair[0];
+      left -= pair[1];
+    }
+    return 0;  // No pair, which L10 refuses.
+  }
+
   // Up to twice the mean of what is left, so that the documents of the pack fill it.
-  std::int64_t measured_length(std::int64_t number) const {
+  std::int64_t filling_length(std::int64_t number) const {
     const std::int64_t documents_left = documents_wanted_ - number;
     const std::int64_t mean = rows_left_ / documents_left - data_.gaps;
     const std::int64_t high = std::clamp(2 * mean - 1, shortest_, longest_);

@@ -15,6 +15,11 @@ inline bool reads_bytes(const Scenario::Data& data) {
   return data.kind == DataKind::text || data.kind == DataKind::jsonl;
 }
 
+// Whether the shape draws how many documents a pack has, and their lengths so that they fill it.
+inline bool draws_counts(Shape shape) {
+  return shape == Shape::measured || shape == Shape::published || shape == Shape::histogram;
+}
+
 // Microbatches of a rank in any step, all changes included.
 std::int64_t fewest_microbatches(const Scenario::Training& training);
 std::int64_t most_microbatches(const Scenario::Training& training);

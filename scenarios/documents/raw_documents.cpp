@@ -1,17 +1,12 @@
 #include "scenarios/documents/raw_documents.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <boost/json.hpp>
-#include <cerrno>
 #include <filesystem>
 #include <stdexcept>
 #include <string_view>
 
+#include "scenarios/documents/input_file.h"
 #include "scenarios/documents/md5.h"
 
 namespace lockstep {
@@ -22,9 +17,6 @@ namespace json = boost::json;
 
 constexpr std::size_t kMostFaults = 20;
 
-struct Unreadable {
-  DataFault fault;
-};
 // That ends the reading of all files.
 struct TooMuch : Unreadable {};
 
@@ -47,46 +39,6 @@ std::vector<std::string> files_in(const std::string& folder) {
 constexpr std::int64_t kMostBytes = std::int64_t{4} << 30;
 // A record is parsed as a whole.
 constexpr std::size_t kMostRecordBytes = std::size_t{64} << 20;
-constexpr long kFilesOfTheKernel = 0x9fa0;  // PROC_SUPER_MAGIC.
-
-// A file that is read once from its begin to its end; its sum is of the bytes that were handed out,
-// so nobody can change them between the two.
-class InputFile {
- public:
-  explicit InputFile(std::string path) : path_(std::move(path)), piece_(1 << 16, '\0') {
-    // Without O_NONBLOCK a pipe that took the file's place would hold us.
-    descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor_ < 0) throw Unreadable{{path_, 0, "may not be opened"}};
-    struct stat status {};
-    struct statfs system {};
-    const bool known = ::fstat(descriptor_, &status) == 0 && ::fstatfs(descriptor_, &system) == 0;
-    const bool regular =
-        known && S_ISREG(status.st_mode) && static_cast<long>(system.f_type) != kFilesOfTheKernel;
-    if (regular) return;
-    ::close(descriptor_);
-    throw Unreadable{{path_, 0, "is no regular file on a disk"}};
-  }
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
-  ~InputFile() { ::close(descriptor_); }
-
-  // The bytes that follow; none at the end.
-  std::string_view next() {
-    ssize_t got;
-    do got = ::read(descriptor_, piece_.data(), piece_.size());
-    while (got < 0 && errno == EINTR);
-    if (got < 0) throw Unreadable{{path_, 0, "cannot be read to its end"}};
-    const std::string_view bytes(piece_.data(), static_cast<std::size_t>(got));
-    sum_.add(bytes);
-    return bytes;
-  }
-  std::string digest() { return sum_.hex(); }
-
- private:
-  std::string path_, piece_;
-  int descriptor_ = -1;
-  Md5 sum_;
-};
 
 // The folder or file that `path` names must be what the kind reads.
 void require_kind_of_file(const std::string& path, fs::file_type wanted) {

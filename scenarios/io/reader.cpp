@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "scenarios/documents/histogram.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/documents/raw_documents.h"
 #include "scenarios/io/stage.h"
@@ -136,6 +137,36 @@ void check_dependent_ranges(const Scenario& scenario, const std::set<std::string
   }
 }
 
+// A file at data.path in place of the pairs of data.distribution.histogram: from here on the
+// scenario has the pairs and needs no file.
+void read_histogram(Scenario& scenario, const std::set<std::string>& given, const Node& root,
+                    Faults& faults) {
+  Scenario::Data& data = scenario.data;
+  const bool wanted =
+      data.kind == DataKind::distribution && data.distribution.shape == Shape::histogram;
+  if (!wanted || given.count("data.path") == 0 || faults.hit("data")) return;
+  const auto refuse = [&](const char* key, const std::string& what, const std::string& nearest) {
+    faults.add("Y08", find_place(root, key), key, what, "packs are drawn from it", nearest);
+  };
+  if (given.count("data.distribution.histogram") != 0)
+    return refuse("data.path", "names a histogram, and data.distribution.histogram is another", "");
+  const HistogramFile file = read_histogram_file(data_path(scenario));
+  for (const DataFault& fault : file.faults) {
+    const std::string line = fault.line == 0 ? "" : ":" + std::to_string(fault.line);
+    refuse("data.path", shown(fault.file) + line + ": " + shown(fault.what), "");
+  }
+  if (!file.faults.empty()) return;
+  if (!data.digest.empty() && data.digest != file.digest) {
+    refuse("data.digest",
+           "the bytes at " + shown(data_path(scenario)) + " have the digest " + file.digest,
+           file.digest);
+  }
+  for (const auto& [documents, packs] : file.histogram)
+    data.distribution.histogram.push_back({documents, packs});
+  data.path = Scenario::Data().path;
+  data.digest.clear();
+}
+
 // The digest of the documents; "" where there are none, or they have faults.
 std::string check_data(const Scenario& scenario, const Node& root, Faults& faults) {
   if (!reads_bytes(scenario.data) || faults.hit("data")) return "";  // The path is unknown then.
@@ -219,6 +250,7 @@ ReadStage read_stage(const std::string& text, const std::string& file) {
     }
     require_keys(reader.given(), file, faults);
     fill_defaults(stage.scenario, reader.given());
+    read_histogram(stage.scenario, reader.given(), *stage.root, faults);
     check_dependent_ranges(stage.scenario, reader.given(), *stage.root, faults);
     stage.data_digest = check_data(stage.scenario, *stage.root, faults);
     check_canonical_size(stage.scenario, text, faults);

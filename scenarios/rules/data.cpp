@@ -133,7 +133,7 @@ Findings split_needs_bytes(const Scenario& scenario) {
 bool same_distribution(const Scenario::Data::Distribution& a,
                        const Scenario::Data::Distribution& b) {
   const auto all = [](const Scenario::Data::Distribution& d) {
-    return std::tie(d.shape, d.min, d.max, d.median, d.sigma, d.empty, d.fill, d.seed);
+    return std::tie(d.shape, d.min, d.max, d.median, d.sigma, d.empty, d.fill, d.seed, d.histogram);
   };
   return all(a) == all(b);
 }
@@ -176,6 +176,34 @@ Findings sources_belong_to_their_kind(const Scenario& scenario) {
                         kind});
   }
   return findings;
+}
+
+// What is wrong with the pairs of a histogram.
+std::string fault_of_pairs(const std::vector<std::vector<std::int64_t>>& pairs) {
+  constexpr std::int64_t kMostDocuments = 65536, kMostPacks = 2147483647;
+  if (pairs.empty()) return "no pair";
+  std::int64_t before = -1, packs = 0;
+  for (const auto& pair : pairs) {
+    const std::int64_t documents = pair.front(), more = pair.back();
+    if (documents > kMostDocuments) return to_string(documents) + " documents";
+    if (documents <= before) return "documents that do not increase";
+    if (more < 1) return "no pack of " + to_string(documents) + " documents";
+    before = documents;
+    packs += more;
+  }
+  return packs > kMostPacks ? "more than 2147483647 packs" : "";
+}
+
+Findings histogram_belongs_to_its_shape(const Scenario& scenario) {
+  const Scenario::Data::Distribution& d = scenario.data.distribution;
+  if (scenario.data.kind != DataKind::distribution) return {};
+  if (d.shape == Shape::histogram) {
+    const std::string fault = fault_of_pairs(d.histogram);
+    if (fault.empty()) return {};
+    return {{"data.distribution.histogram", "[[1, 1]]", fault}};
+  }
+  if (d.histogram.empty()) return {};
+  return {{"data.distribution.histogram", "[]", "shape " + word(d.shape)}};
 }
 
 std::int64_t most_global_microbatches(const Scenario& scenario) {
@@ -402,6 +430,10 @@ std::span<const Rule> data_rules() {
       {"L10", "documents, distribution and path belong to one kind each",
        "the other would be ignored", sources_belong_to_their_kind,
        "data.kind data.documents data.distribution data.path data.digest", "data: {path: texts}"},
+      {"L10", "shape histogram needs a histogram, of at most 2147483647 packs; others have none",
+       "counts would be made up or ignored", histogram_belongs_to_its_shape,
+       "data.distribution.histogram data.distribution.shape",
+       "data: {kind: distribution, distribution: {shape: histogram}}"},
       {"L11", "mask: no such microbatch", "would mask nothing", masked_microbatches_exist,
        "data.mask.microbatches training.microbatches training.change_microbatches_at parallel.data",
        "data: {mask: {microbatches: [2]}}"},

@@ -48,11 +48,14 @@ const std::vector<std::string>& names_in(const std::string& section) {
 }
 
 const std::vector<std::string>& computed_keys() {
-  static const std::vector<std::string> keys{
-      "model.vocab",          "model.moe.pad_to_capacity",
-      "data.long_documents",  "data.distribution.median",
-      "training.in_flight",   "training.optimizer.decay_steps",
-      "cuda_graph.max_seqlen"};
+  static const std::vector<std::string> keys{"model.vocab",
+                                             "model.moe.pad_to_capacity",
+                                             "data.long_documents",
+                                             "data.distribution.max",
+                                             "data.distribution.median",
+                                             "training.in_flight",
+                                             "training.optimizer.decay_steps",
+                                             "cuda_graph.max_seqlen"};
   return keys;
 }
 
@@ -66,6 +69,11 @@ void fill_defaults(Scenario& scenario, const std::set<std::string>& given) {
   }
   if (computes("data.long_documents")) {
     data.long_documents = reads_bytes(data) ? LongDocuments::split : plain.data.long_documents;
+  }
+  if (computes("data.distribution.max")) {
+    const Shape shape = data.distribution.shape;
+    const bool fills = shape == Shape::published || shape == Shape::histogram;
+    data.distribution.max = fills ? data.pack_length : plain.data.distribution.max;
   }
   // Only lognormal reads the median, so elsewhere its default may not refuse a short pack.
   if (computes("data.distribution.median")) {

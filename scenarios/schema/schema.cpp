@@ -252,13 +252,16 @@ void add_data(std::vector<Key>& keys) {
        drawn(key("data.distribution.shape",
                  {"kind distribution: shape of the drawn lengths; measured follows documents a "
                   "pack with P50 12, P90 "
-                  "43, P99 106, at most 358"},
+                  "43, P99 106, at most 358; published also has 64 for 96 % of the packs; "
+                  "histogram follows data.distribution.histogram"},
                  Word<Shape>{}, AT(data.distribution.shape))),
        drawn(key("data.distribution.min", {"shortest document, at most pack_length", "tokens"},
                  Int{0, 1048576}, AT(data.distribution.min))),
        drawn(
            key("data.distribution.max",
-               {"longest document, min..pack_length; for shape equal the length of all", "tokens"},
+               {"longest document, min..pack_length; for shape equal the length of all; computed: "
+                "pack_length for published, histogram",
+                "tokens"},
                Int{0, 1048576}, AT(data.distribution.max))),
        drawn(key("data.distribution.median",
                  {"median of shape lognormal, at most pack_length; computed: pack_length if that "
@@ -274,12 +277,19 @@ void add_data(std::vector<Key>& keys) {
                  AT(data.distribution.fill))),
        drawn(key("data.distribution.seed", {"seed of the drawn lengths"}, Int{0, kMostSeed},
                  AT(data.distribution.seed))),
+       drawn(added(key("data.distribution.histogram",
+                       {"shape histogram: pairs of documents (0..65536, increasing) and packs (1 "
+                        "or more). Not given, they are read from the file at data.path: lines of "
+                        "`documents packs`"},
+                       List<List<Int>>{{Int{0, 2147483647}, 2, 2}},
+                       AT(data.distribution.histogram)))),
        stored(key("data.path",
                   {"kinds text, jsonl: folder of text files (walked in byte order, links not "
                    "followed) or JSONL file, "
                    "relative to this file. Bytes are tokens; a file or record is a document "
                    "(`text`, or `messages` as "
-                   "\"role: content\\n\"), packed next-fit, cyclically"},
+                   "\"role: content\\n\"), packed next-fit, cyclically. Kind distribution: see "
+                   "data.distribution.histogram"},
                   kPath, AT(data.path))),
        stored(key(
            "data.digest",

@@ -103,6 +103,13 @@ inline void draw_data(Scenario::Data& data) {
     data.distribution.median = any_int(1, data.pack_length);
     data.distribution.sigma = any_ratio(0, 4'000'000);
     data.distribution.seed = any_int(0, 9007199254740991);
+    if (data.distribution.shape == Shape::histogram) {
+      std::int64_t documents = -1;
+      data.distribution.histogram = any_list(1, 4, [&] {
+        documents += any_int(1, 300);
+        return std::vector<std::int64_t>{documents, any_int(1, 1000)};
+      });
+    }
   } else {
     data.path = data.kind == DataKind::text ? "some texts" : "records.jsonl";
     if (data.kind == DataKind::jsonl)

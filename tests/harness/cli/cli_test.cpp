@@ -49,26 +49,47 @@ TEST_F(CommandLine, PlanPackingProposesCapacities) {
                                json + " " + histogram);
   ASSERT_EQ(ran.status, 0) << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("10 packs, P50 2, P90 9, P99 20, at most 20"));
+  // Times of a simulation are for programs alone, and marked.
   EXPECT_THAT(ran.out, HasSubstr("say nothing of a GPU"));
+  EXPECT_THAT(ran.out, testing::Not(HasSubstr(" ms")));
+  EXPECT_THAT(ran.out, testing::Not(HasSubstr("cuda_graph:")));
   const boost::json::object found = boost::json::parse(slurp(json)).as_object();
   EXPECT_EQ(found.at("histogram").as_array().size(), 3u);
   EXPECT_EQ(found.at("plans").as_array().size(), 3u);  // None, one and two buckets.
   EXPECT_TRUE(found.at("proposed").as_object().contains("max_packed_seqs"));
+  EXPECT_TRUE(found.at("costs_are_simulated").as_bool());
+  EXPECT_EQ(found.at("at").as_array().size(), 4u);  // p50, p90, p99, max.
+  const Ran at = run_lockstep("plan-packing --device sim --at 1,p90 " + histogram);
+  EXPECT_THAT(at.out, testing::ContainsRegex("\n1 +1 +0.00 %\np90 +9 +90.00 %\n"));
+  EXPECT_EQ(run_lockstep("plan-packing --device sim --at p200 " + histogram).status, 2);
   // Plans the packs of a scenario.
   const std::string scenario = folder_.file("own.yaml", kSmall);
-  EXPECT_THAT(run_lockstep("plan-packing --device sim --budget 0.01 " + scenario).out,
-              HasSubstr("6 packs"));
+  const Ran own = run_lockstep("plan-packing --device sim --at 1,max " + scenario);
+  EXPECT_THAT(own.out, HasSubstr("6 packs"));
+  EXPECT_THAT(own.out, HasSubstr("too many documents"));
 }
 
-// A key that needs graphs is no hindrance to measuring the model without them.
-TEST_F(CommandLine, PlanPackingMeasuresAModelThatDelaysOffloads) {
-  const std::string scenario = folder_.file(
-      "delayed.yaml",
-      "schema: 1\nname: delayed\nmodel: {pattern: M*EE}\ncuda_graph: {modules: [attn, mamba]}\n"
-      "offload: {modules: [expert_fc1], "
-      "delay_until_cuda_graph: true}\n");
-  const Ran ran = run_lockstep("plan-packing --device sim --budget 0.01 " + scenario);
-  EXPECT_EQ(ran.status, 0) << ran.err;
+TEST_F(CommandLine, DescribeNamesABucketThatNothingTakes) {
+  const std::string start = "schema: 1\nname: a\ncuda_graph: {max_packed_seqs: ";
+  const std::string unused = folder_.file("unused.yaml", start + "[8, 64]}\n");
+  EXPECT_THAT(run_lockstep("describe " + unused).out,
+              HasSubstr("no graph of capacity 64 is replayed"));
+  EXPECT_THAT(run_lockstep("verify --device sim " + unused).out,
+              HasSubstr("no graph of capacity 64 is replayed"));
+  const std::string used = folder_.file("used.yaml", start + "[3, 5]}\n");
+  EXPECT_THAT(run_lockstep("describe " + used).out,
+              testing::Not(HasSubstr("no graph of capacity")));
+}
+
+TEST_F(CommandLine, DescribeNamesDocumentsThatAreCutShort) {
+  const std::string start =
+      "schema: 1\nname: a\ndata: {kind: distribution, pack_length: 4096, distribution: {shape: ";
+  EXPECT_THAT(run_lockstep("describe " + folder_.file("cut.yaml", start + "measured}}\n")).out,
+              HasSubstr("data.distribution.max 32 cuts documents"));
+  for (const char* whole : {"measured, max: 4096}}\n", "published}}\n"}) {
+    EXPECT_THAT(run_lockstep("describe " + folder_.file("whole.yaml", start + whole)).out,
+                testing::Not(HasSubstr("cuts documents")));
+  }
 }
 
 TEST_F(CommandLine, DescribeNamesWhatARunCannotMeet) {

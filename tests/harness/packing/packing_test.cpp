@@ -11,6 +11,8 @@
 #include <string>
 
 #include "harness/base/errors.h"
+#include "harness/packing/capacities.h"
+#include "harness/packing/measure.h"
 #include "harness/packing/plan.h"
 #include "scenarios/io/reader.h"
 
@@ -103,6 +105,57 @@ TEST(PackingPlan, AsManyBucketsAsPay) {
 TEST(PackingPlan, AGraphThatNeverPaysIsNotProposed) {
   const PackCosts costs{.replay = {{1, 3.0}}, .eager = 2};
   EXPECT_TRUE(proposed(cheapest_plans({{7, 3}}, costs, 8), 0.005).buckets.empty());
+}
+
+// By hand: 99 of 100 packs fit 16 places; a replay at 16 costs 1.1 where the 50 small ones could
+// have 1.0.
+TEST(PackingPlan, OfOneCapacityHasItsPrice) {
+  const PackHistogram histogram{{4, 50}, {16, 49}, {300, 1}};
+  const PackCosts costs{.replay = {{4, 1.0}, {16, 1.1}, {300, 2.0}}, .eager = 10};
+  const CapacityUse use = use_of(histogram, costs, 16);
+  EXPECT_DOUBLE_EQ(use.replayed, 0.99);
+  EXPECT_DOUBLE_EQ(use.seconds, 0.99 * 1.1 + 0.01 * 10);
+  EXPECT_NEAR(use.padding, 0.1 * 50 / 99, 1e-12);
+  EXPECT_DOUBLE_EQ(use_of(histogram, costs, 20).replayed, 0.99);
+  EXPECT_DOUBLE_EQ(use_of(histogram, costs, 3).replayed, 0);
+  EXPECT_DOUBLE_EQ(use_of(histogram, costs, 3).seconds, 10);
+  EXPECT_DOUBLE_EQ(share_replayed(histogram, 4, 2), 0.25);
+}
+
+RC_GTEST_PROP(PackingPlan, OfOneBucketIsTheUseOfItsCapacity, ()) {
+  PackHistogram histogram;
+  for (int i = 0; i < 4; ++i) histogram[*rc::gen::inRange(0, 40)] += *rc::gen::inRange(1, 50);
+  const int together = *rc::gen::inRange(1, 5);
+  PackCosts costs{.eager = *rc::gen::inRange(1, 100) * 0.25};
+  for (int i = 0; i < 3; ++i)
+    costs.replay[*rc::gen::inRange(1, 50)] = *rc::gen::inRange(1, 100) * 0.25;
+  const PackingPlan plan = cheapest_plans(histogram, costs, 1, together)[1];
+  const CapacityUse use = use_of(histogram, costs, plan.buckets.front(), together);
+  RC_ASSERT(std::abs(use.seconds - plan.seconds) < 1e-9);
+  RC_ASSERT(use.replayed == plan.replayed);
+}
+
+TEST(NamedCapacities, AreNumbersPercentilesAndTheLargest) {
+  const PackHistogram histogram{{0, 1}, {12, 50}, {106, 48}, {358, 1}};
+  std::vector<std::int64_t> capacities;
+  for (const NamedCapacity& one : named_capacities("64,p50,P99,p99.5,p1,max", histogram))
+    capacities.push_back(one.capacity);
+  EXPECT_THAT(capacities, ElementsAre(64, 12, 106, 358, 1, 358));
+  for (const char* bad : {"", "64,", "x", "0", "65537", "p0", "p101", "p", "64;12", "-3"})
+    EXPECT_THROW(named_capacities(bad, histogram), RequestError) << bad;
+}
+
+// Keys that need graphs, or that are about other documents, are no hindrance.
+TEST(PackCosts, AreMeasuredOfAnyModel) {
+  Scenario s;
+  s.cuda_graph.max_seqlen = 2;
+  s.training.eval_every = 1;
+  s.cuda_graph.evaluation = GraphEvaluation::replay;
+  s.offload.modules = {OffloadModule::core_attn};
+  s.offload.captured = true;
+  const PackCosts costs = measure_costs(s, 3, 9, "sim", 0.001);
+  EXPECT_GT(costs.eager, 0);
+  EXPECT_THAT(costs.replay, testing::SizeIs(3));  // 3, 6, 9.
 }
 
 TEST(PackCosts, LieOnLinesBetweenWhatWasMeasured) {

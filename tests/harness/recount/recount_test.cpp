@@ -104,8 +104,9 @@ TEST(Recount, OnlyContentsOfTheRolesAreTargets) {
 
 // Each shape by itself: random scenarios seldom draw the rare corners of these.
 TEST(Recount, AgreesWithTheSourceOnEveryDistribution) {
-  for (const Shape shape : {Shape::uniform, Shape::lognormal, Shape::equal, Shape::one_giant,
-                            Shape::many_tiny, Shape::measured}) {
+  for (const Shape shape :
+       {Shape::uniform, Shape::lognormal, Shape::equal, Shape::one_giant, Shape::many_tiny,
+        Shape::measured, Shape::published, Shape::histogram}) {
     for (std::int64_t seed = 0; seed < 40; ++seed) {
       Scenario scenario;
       Scenario::Data& data = scenario.data;
@@ -114,6 +115,8 @@ TEST(Recount, AgreesWithTheSourceOnEveryDistribution) {
       data.align = 1 + seed % 5;
       data.gaps = seed % 3;
       data.distribution.shape = shape;
+      if (shape == Shape::histogram)
+        data.distribution.histogram = {{seed % 3, 1 + seed}, {5, 1}, {9 + seed, 4}};
       data.distribution.seed = seed;
       data.distribution.min = seed % 4;
       data.distribution.max = 8 + seed * 16;
@@ -161,6 +164,8 @@ TEST(Recount, FindsThePlantedFaults) {
       {"documents-of-another-seed", "edge-lengths"},
       {"evaluation-of-the-first-step", "step-without-targets"},
       {"evaluation-on-documents-of-training", "chat"},
+      {"packs-counted-as-measured", "published-packs"},
+      {"packs-forget-the-smallest-count", "histogram-packs"},
       {"targets-are-their-own-tokens", "edge-lengths"},
       {"training-on-documents-of-evaluations", "chat"}};
   std::vector<std::string> names;

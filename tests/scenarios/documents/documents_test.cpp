@@ -441,6 +441,33 @@ TEST(Distribution, MeasuredHasTheMeasuredPercentiles) {
   EXPECT_GT(packs.documents.back(), 150);
 }
 
+// What is published of production packs: 64 places are enough for 96 % of them, 106 for 99 %.
+TEST(Distribution, PublishedGoesThroughEveryPublishedPoint) {
+  const Sample packs = sample(wide(Shape::published), 40'000);
+  const auto covered = [&](std::int64_t documents) {
+    const auto fit = std::ranges::upper_bound(packs.documents, documents);
+    return static_cast<double>(fit - packs.documents.begin()) /
+           static_cast<double>(packs.documents.size());
+  };
+  EXPECT_NEAR(covered(12), 0.5, 0.03);
+  EXPECT_NEAR(covered(43), 0.9, 0.01);
+  EXPECT_NEAR(covered(64), 0.96, 0.003);
+  EXPECT_NEAR(covered(106), 0.99, 0.002);
+  EXPECT_EQ(covered(358), 1);
+}
+
+TEST(Distribution, AHistogramIsFollowed) {
+  Scenario::Data data = wide(Shape::histogram);
+  data.distribution.histogram = {{0, 1}, {7, 5}, {300, 2}};
+  const Sample packs = sample(data, 8000);
+  const auto share = [&](std::int64_t documents) {
+    return static_cast<double>(std::ranges::count(packs.documents, documents)) / 8000;
+  };
+  EXPECT_NEAR(share(0), 1.0 / 8, 0.02);
+  EXPECT_NEAR(share(7), 5.0 / 8, 0.02);
+  EXPECT_NEAR(share(300), 2.0 / 8, 0.03);
+}
+
 TEST(Distribution, LognormalHasItsMedianAndItsWidth) {
   Scenario::Data data = wide(Shape::lognormal);
   data.pack_length = 1 << 20;

@@ -534,6 +534,28 @@ TEST_F(Y08, RefusesBadRecords) {
   }
 }
 
+// The pairs take the file's place, so that a canonical form, and with it a token, needs no file.
+TEST_F(Y08, AHistogramIsReadFromItsFile) {
+  folder_.file("packs.txt", "# documents packs\n7, 2\n3 1\n9 0\n7;1\n");
+  const std::string head = "kind: distribution, distribution: {shape: histogram";
+  const ReadResult read =
+      read_scenario_text(with_head("data: {" + head + "}, path: packs.txt}"), folder_ / "s.yaml");
+  ASSERT_TRUE(read.ok()) << read.errors.front().text();
+  EXPECT_EQ(canonical_form(read.scenario),
+            canonical_form(read_scenario_text(
+                               with_head("data: {" + head + ", histogram: [[3, 1], [7, 3]]}}"), "t")
+                               .scenario));
+  EXPECT_EQ(rules(head + ", histogram: [[3, 1]]}, path: packs.txt"), "Y08");
+  EXPECT_EQ(rules(head + "}, path: missing.txt"), "Y08");
+  EXPECT_EQ(rules(head + "}, path: folder"), "Y08");
+  EXPECT_EQ(rules(head + "}, path: packs.txt, digest: 900150983cd24fb0d6963f7d28e17f72"), "Y08");
+  folder_.file("packs.txt", "7 2\nseven 2\n");
+  EXPECT_THAT(error(head + "}, path: packs.txt"),
+              HasSubstr("packs.txt:2: two numbers, documents and packs [Y08]"));
+  folder_.file("packs.txt", std::string((1 << 20) + 1, '#'));
+  EXPECT_THAT(error(head + "}, path: packs.txt"), HasSubstr("is larger than 1 MiB"));
+}
+
 TEST_F(Y08, RefusesOtherBytesThanTheDigestSays) {
   folder_.file("a.jsonl", "{\"text\": \"a\"}\n");
   const std::string digest = "900150983cd24fb0d6963f7d28e17f72";  // For other bytes.

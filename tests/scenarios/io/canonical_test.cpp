@@ -60,6 +60,9 @@ TEST(CanonicalForm, IsEqualForFilesThatMeanTheSame) {
        "checker: {delays: [{stream: d2h, spin: 1}]}\n");
   same("cuda_graph: {max_seqlen: 20}\ndata: {pack_length: 20, documents: [[[1]]]}\n",
        "data: {pack_length: 20, documents: [[[1]]]}\n");
+  // The longest document of these shapes is a pack unless the file says otherwise.
+  same("data: {kind: distribution, distribution: {shape: published, max: 64}}\n",
+       "data: {kind: distribution, distribution: {shape: published}}\n");
   same("data: {distribution: {shape: equal}}\n", "");  // Kind lengths reads no distribution.
 }
 

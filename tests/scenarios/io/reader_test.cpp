@@ -74,6 +74,7 @@ data:
     empty: 0
     fill: 0.9
     seed: 1
+    histogram: []
   path: documents
   digest: ""
   long_documents: error

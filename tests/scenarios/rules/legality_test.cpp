@@ -182,6 +182,26 @@ const std::vector<Example>& examples() {
          s.cuda_graph.impl = GraphImpl::full_iteration, s.cuda_graph.modules = {attn};
        },
        [](Scenario& s) { s.cuda_graph.modules = {}; }},
+      {"L10", "data.distribution.histogram", "[[1, 1]]",
+       [](Scenario& s) {
+         s.data.kind = DataKind::distribution, s.data.distribution.shape = Shape::histogram;
+       },
+       [](Scenario& s) {
+         s.data.distribution.histogram = {{1, 1}};
+       }},
+      {"L10", "data.distribution.histogram", "[[1, 1]]",
+       [](Scenario& s) {
+         s.data.kind = DataKind::distribution, s.data.distribution.shape = Shape::histogram;
+         s.data.distribution.histogram = {{3, 1}, {3, 2}};
+       },
+       [](Scenario& s) {
+         s.data.distribution.histogram = {{1, 1}};
+       }},
+      {"L10", "data.distribution.histogram", "[]",
+       [](Scenario& s) {
+         s.data.kind = DataKind::distribution, s.data.distribution.histogram = {{3, 1}};
+       },
+       [](Scenario& s) { s.data.distribution.histogram.clear(); }},
       {"L16", "cuda_graph.modules", "[mlp]",
        [](Scenario& s) { s.model.pattern = "M-", s.cuda_graph.modules = {attn}; },
        [](Scenario& s) { s.cuda_graph.modules = {mlp}; }},
@@ -545,30 +565,6 @@ TEST(Legality, WidthsOfAbsentLayersAndMachinerySwitchedOffAreNoRequests) {
               s.fsdp.unit_is_list = true;
             })),
             "none");
-}
-
-// Without host_sync the buffers of the experts are as large in each batch, dropped pairs or none.
-TEST(Legality, ExpertsWhoseSizesStayOnTheDeviceLieInAnyGraph) {
-  using enum GraphModule;
-  for (const bool dropless : {false, true}) {
-    for (const GraphImpl impl : {GraphImpl::partial, GraphImpl::full_iteration}) {
-      Scenario s = edited([](Scenario& one) { one.model.pattern = "*E"; });
-      s.cuda_graph.impl = impl;
-      s.model.moe.pad_to_capacity = false;
-      if (dropless) s.model.moe.capacity_factor.reset();
-      EXPECT_EQ(lowest_rule(s), "none");
-      if (impl == GraphImpl::full_iteration) continue;
-      s.cuda_graph.modules = {attn, moe};
-      EXPECT_EQ(lowest_rule(s), "none");
-      // The norm's input lies inside of the region, and the experts are no reason to wait (L30).
-      s.offload.modules = {OffloadModule::mlp_norm, OffloadModule::expert_fc1};
-      EXPECT_EQ(lowest_rule(s), "none");
-      s.offload.delay_until_cuda_graph = true;
-      EXPECT_EQ(lowest_rule(s), "L30");
-      s.offload.delay_until_cuda_graph = false, s.cuda_graph.modules = {moe};
-      EXPECT_EQ(lowest_rule(s), "L26");
-    }
-  }
 }
 
 // L26, per tensor and region: which residual streams lie inside of one graph.

@@ -421,6 +421,13 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
          return s.data.kind == DataKind::distribution &&
                 s.data.distribution.shape == Shape::measured;
        }},
+      {"distribution published",
+       [](auto& s) {
+         return s.data.kind == DataKind::distribution &&
+                s.data.distribution.shape == Shape::published;
+       }},
+      {"distribution of a histogram",
+       [](auto& s) { return !s.data.distribution.histogram.empty(); }},
       {"text", [](auto& s) { return s.data.kind == DataKind::text; }},
       {"softmax router", experts([](auto& m) { return m.router == Router::softmax; })},
       {"sigmoid router", experts([](auto& m) { return m.router == Router::sigmoid; })},
