@@ -46,15 +46,18 @@ FrameHead head_of(const Message& message, Seal* seal) {
                  .number = message.number,
                  .bytes = message.body.size(),
                  .call = message.call};
-  if (seal != nullptr) head.seal = seal->next({sealed_part(head), message.body});
+  if (seal == nullptr) return head;
+  seal->begin(sealed_part(head));
+  seal->add(message.body);
+  head.seal = seal->end();
   return head;
 }
 
-std::vector<std::byte> as_bytes(const std::string& text) {
+Bytes as_bytes(const std::string& text) {
   const auto* const first = reinterpret_cast<const std::byte*>(text.data());
   return {first, first + text.size()};
 }
-std::string as_text(const std::vector<std::byte>& bytes) {
+std::string as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
@@ -67,20 +70,23 @@ std::string printable(std::string words) {
 }
 
 // A stranger's body grows by at most what has arrived of it; a rank's is bounded and comes at once.
+// A piece is looked at while the next one arrives.
 std::span<std::byte> FrameReader::wanted() {
   if (!in_body_) return std::as_writable_bytes(std::span(&head_, 1));
-  std::vector<std::byte>& body = message_.body;
-  const std::size_t first = body.size();
-  piece_ = is_rank_ ? left_ : std::min(left_, std::max(kPiece, first));
-  body.resize(first + piece_);
-  return std::span(body).subspan(first);
+  Bytes& body = message_.body;
+  const std::size_t first = head_.bytes - left_;
+  piece_ = std::min(left_, is_rank_ ? kPiece : std::max(kPiece, first));
+  body.resize(is_rank_ ? head_.bytes : first + piece_);
+  return std::span(body).subspan(first, piece_);
 }
 
 bool FrameReader::came() {
   if (in_body_) {
+    if (seal_) seal_->add(std::span(message_.body).subspan(head_.bytes - left_, piece_));
     left_ -= piece_;
   } else {
     read_head();
+    if (seal_) seal_->begin(sealed_part(head_));
   }
   in_body_ = left_ > 0;
   if (!in_body_) check_seal();
@@ -90,7 +96,7 @@ bool FrameReader::came() {
 Message FrameReader::take() { return std::exchange(message_, {}); }
 
 void FrameReader::check_seal() {
-  if (seal_ && !are_same(head_.seal, seal_->next({sealed_part(head_), message_.body})))
+  if (seal_ && !are_same(head_.seal, seal_->end()))
     throw BadFrame(speaker_ + " sent a frame whose seal is wrong");
 }
 

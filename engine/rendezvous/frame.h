@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +15,24 @@
 #include "engine/rendezvous/handshake.h"
 
 namespace lockstep {
+
+// Bytes of a body, which resize() leaves as they are: what is read into them is not filled before.
+template <class T>
+struct Unfilled : std::allocator<T> {
+  template <class U>
+  struct rebind {
+    using other = Unfilled<U>;
+  };
+  template <class U>
+  void construct(U* place) {
+    ::new (static_cast<void*>(place)) U;
+  }
+  template <class U, class... From>
+  void construct(U* place, From&&... from) {
+    ::new (static_cast<void*>(place)) U(std::forward<From>(from)...);
+  }
+};
+using Bytes = std::vector<std::byte, Unfilled<std::byte>>;
 
 struct Message {
   // hello, challenge and proof: as handshake.h has them; a proof's body is a digest and the run's
@@ -35,7 +54,7 @@ struct Message {
   std::int32_t from = 0;
   std::uint32_t number = 0;  // In a post the round; in a hello the number of ranks.
   CollectiveCall call = {};
-  std::vector<std::byte> body = {};
+  Bytes body = {};
 };
 
 // Whoever is to have a message has the same one.
@@ -59,8 +78,8 @@ struct FrameHead {
 // The head of a message's frame, sealed unless `seal` is null.
 FrameHead head_of(const Message& message, Seal* seal);
 
-std::vector<std::byte> as_bytes(const std::string& text);
-std::string as_text(const std::vector<std::byte>& bytes);
+Bytes as_bytes(const std::string& text);
+std::string as_text(std::span<const std::byte> bytes);
 // The words of another process as a line for a terminal: cut, and with `?` for what is no printable
 // character.
 std::string printable(std::string words);

@@ -51,22 +51,28 @@ Seal::Seal(const Digest& key) : context_(EVP_CIPHER_CTX_new()) {
 
 void Seal::Free::operator()(EVP_CIPHER_CTX* context) const { EVP_CIPHER_CTX_free(context); }
 
-Tag Seal::next(std::initializer_list<std::span<const std::byte>> parts) {
+void Seal::begin(std::span<const std::byte> first) {
   std::array<unsigned char, 12> nonce{};
   std::memcpy(nonce.data(), &count_, sizeof count_);
   ++count_;
-  EVP_CIPHER_CTX* const context = context_.get();
-  require_done(EVP_EncryptInit_ex2(context, nullptr, nullptr, nonce.data(), nullptr) == 1);
+  require_done(EVP_EncryptInit_ex2(context_.get(), nullptr, nullptr, nonce.data(), nullptr) == 1);
+  add(first);
+}
+
+void Seal::add(std::span<const std::byte> more) {
+  if (more.empty()) return;  // To libcrypto a null pointer says that nothing follows.
   int written = 0;
-  for (const std::span<const std::byte> part : parts) {
-    require_done(EVP_EncryptUpdate(context, nullptr, &written, bytes(part),
-                                   static_cast<int>(part.size())) == 1);
-  }
+  require_done(EVP_EncryptUpdate(context_.get(), nullptr, &written, bytes(more),
+                                 static_cast<int>(more.size())) == 1);
+}
+
+Tag Seal::end() {
   Tag tag;
   unsigned char nothing = 0;
-  require_done(EVP_EncryptFinal_ex(context, &nothing, &written) == 1 &&
-               EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, static_cast<int>(tag.size()),
-                                   tag.data()) == 1);
+  int written = 0;
+  require_done(EVP_EncryptFinal_ex(context_.get(), &nothing, &written) == 1 &&
+               EVP_CIPHER_CTX_ctrl(context_.get(), EVP_CTRL_AEAD_GET_TAG,
+                                   static_cast<int>(tag.size()), tag.data()) == 1);
   return tag;
 }
 

@@ -32,8 +32,10 @@ using Tag = std::array<std::byte, 16>;
 class Seal {
  public:
   explicit Seal(const Digest& key);
-  // The tag of the next frame, whose bytes are the parts, one after the other.
-  Tag next(std::initializer_list<std::span<const std::byte>> parts);
+  // The next frame: its first bytes, those that follow, and then its tag.
+  void begin(std::span<const std::byte> first);
+  void add(std::span<const std::byte> more);
+  Tag end();
 
  private:
   struct Free {

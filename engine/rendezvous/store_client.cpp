@@ -96,7 +96,7 @@ class StoreClient final : public Peers {
       answered(Membership::Welcome::refused, "what listens there does not have the same key");
       return connection_->close();
     }
-    std::vector<std::byte> body = as_bytes(run_.name);
+    Bytes body = as_bytes(run_.name);
     const Digest own = handshake_->proof_of_rank(body);
     body.insert(body.begin(), own.begin(), own.end());
     connection_->send(

@@ -210,7 +210,7 @@ class StoreServer final : public Peers {
     guest->handshake.emplace(run_.key, guest->hello.from, guest->hello.number, guest->hello.body,
                              random);
     const Digest proof = guest->handshake->proof_of_rank_0();
-    std::vector<std::byte> body(random.begin(), random.end());
+    Bytes body(random.begin(), random.end());
     body.insert(body.end(), proof.begin(), proof.end());
     guest->connection->send(shared({.kind = Message::Kind::challenge, .body = std::move(body)}));
     guest->connection->seal(guest->handshake->seal_of_rank_0());
@@ -224,7 +224,7 @@ class StoreServer final : public Peers {
       throw BadFrame("a stranger does not prove that it has the key");
     }
     guest->connection->reader().require_seals(guest->handshake->seal_of_rank());
-    const std::string why = refusal(guest->hello, as_text({run.begin(), run.end()}));
+    const std::string why = refusal(guest->hello, as_text(run));
     if (why.empty()) return welcome(guest, guest->hello.from);
     tell("a process is refused: " + why);
     guest->refused = true;

@@ -1,5 +1,6 @@
 #include "engine/rendezvous/tcp_store.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <exception>
@@ -67,12 +68,10 @@ TcpStore::~TcpStore() {
 // ---- A round ------------------------------------------------------------------------------------
 
 void TcpStore::put(const CollectiveCall& call, std::size_t filled) {
-  const SharedMessage message =
-      shared({.kind = Message::Kind::post,
-              .from = rank(),
-              .number = rounds(),
-              .call = call,
-              .body = {outbox_.begin(), outbox_.begin() + static_cast<std::ptrdiff_t>(filled)}});
+  Message post{.kind = Message::Kind::post, .from = rank(), .number = rounds(), .call = call};
+  post.body.resize(filled);
+  std::copy_n(outbox_.begin(), filled, post.body.begin());
+  const SharedMessage message = shared(std::move(post));
   // A peer's answer may come before say() returns, and is held against this rank's round.
   membership_->take_in(message);
   endpoint_->say(message);

@@ -108,7 +108,7 @@ TEST(Handshake, OfARankProvesNothingToAStranger) {
   ASSERT_TRUE(hello);
   EXPECT_EQ(hello->head.kind, Kind::hello);
   EXPECT_EQ(hello->body.size(), sizeof(Digest));
-  peer.say(frame_of({.kind = Kind::challenge, .body = Bytes(2 * sizeof(Digest))}));
+  peer.say(frame_of({.kind = Kind::challenge, .body = zeros(2 * sizeof(Digest))}));
   EXPECT_FALSE(peer.hear());
   rank.join();
   EXPECT_THAT(rank_1.error, HasSubstr("does not have the same key"));
@@ -118,7 +118,7 @@ TEST(Handshake, OfARankProvesNothingToAStranger) {
 TEST(Handshake, HoldsAgainstWhatWasHeardBefore) {
   const TcpAddress at{"127.0.0.1", free_port()};
   const TcpStore rank_0(at, kRun, 0, 3, kDeadline);
-  const Message hello{.kind = Kind::hello, .from = 1, .number = 3, .body = Bytes(sizeof(Digest))};
+  const Message hello{.kind = Kind::hello, .from = 1, .number = 3, .body = zeros(sizeof(Digest))};
   Bytes proof_of_another(sizeof(Digest));
   for (int i = 0; i < 2; ++i) {
     RawPeer peer = RawPeer::connected(at.port);
@@ -163,7 +163,7 @@ Ended ended_after(const std::function<Bytes(RawPeer&, const Message& post)>& byt
                         .from = 1,
                         .number = 1,
                         .call = asked ? asked->head.call : CollectiveCall{},
-                        .body = Bytes(100)}));
+                        .body = zeros(100)}));
   return rank_0.wait(0);
 }
 
@@ -199,8 +199,8 @@ TEST(Seals, AreWrongWhenAFrameIsRepeatedOrLeftOut) {
 
 // The same bytes in the other direction are no frame of rank 0.
 TEST(Seals, BelongToOneDirection) {
-  const Bytes zeros(sizeof(Digest));
-  const Handshake handshake(kRun.key, 1, 2, zeros, zeros);
+  const Bytes nothing = zeros(sizeof(Digest));
+  const Handshake handshake(kRun.key, 1, 2, nothing, nothing);
   const Message message{.kind = Kind::beat};
   Seal up = handshake.seal_of_rank(), down = handshake.seal_of_rank_0();
   EXPECT_NE(head_of(message, &up).seal, head_of(message, &down).seal);

@@ -127,7 +127,7 @@ void expect_a_sentence(const Ended& ended, const std::string& sentence) {
 
 TEST(HostileFrames, OfAPostThatIsTooShortAreNotReadPast) {
   expect_a_sentence(ended_after({.body = {}}), "rank 1 posted 0 bytes, and 8 are needed");
-  expect_a_sentence(ended_after({.body = Bytes(7)}), "rank 1 posted 7 bytes, and 8 are needed");
+  expect_a_sentence(ended_after({.body = zeros(7)}), "rank 1 posted 7 bytes, and 8 are needed");
   expect_a_sentence(ended_after({.body = words(4000, "lockstep")}),
                     "rank 1 posted 16 bytes, and 4008 are needed");
   expect_a_sentence(ended_after({.body = words(2, "longer")}),
@@ -148,7 +148,7 @@ TEST(HostileFrames, OfAnotherRoundThanTheNextAreRefused) {
 
 // A rank may be one round ahead; the third post has nobody who could have answered the second.
 TEST(HostileFrames, ThatRunAheadAreRefused) {
-  const Ended ended = ended_after({.body = Bytes(Store::kOutbox), .times = 3});
+  const Ended ended = ended_after({.body = zeros(Store::kOutbox), .times = 3});
   EXPECT_EQ(ended.status, 1);
   // Which of the two is seen first is a matter of time: that it runs ahead, or what it posted.
   EXPECT_THAT(ended.words, testing::AnyOf(HasSubstr("rank 1 posted round 3 before round 2"),

@@ -20,7 +20,8 @@
 
 namespace lockstep::test {
 
-using Bytes = std::vector<std::byte>;
+using lockstep::Bytes;
+inline Bytes zeros(std::size_t count) { return Bytes(count, std::byte{0}); }
 
 // A message as the bytes of a frame.
 inline Bytes frame_of(const Message& message, Seal* seal = nullptr) {

@@ -87,7 +87,7 @@ TEST(Strangers, AreNotHeardAfterARefusal) {
   RawPeer peer = RawPeer::connected(at.port);
   EXPECT_TRUE(peer.prove(1, 2, {.name = "guess"}));
   EXPECT_TRUE(peer.hear(Kind::refused));
-  peer.say({.kind = Kind::hello, .from = 1, .number = 2, .body = Bytes(sizeof(Digest))});
+  peer.say({.kind = Kind::hello, .from = 1, .number = 2, .body = zeros(sizeof(Digest))});
   EXPECT_TRUE(peer.is_closed_within(2000));
   EXPECT_NO_THROW(TcpStore(at, kRun, 1, 2, kDeadline));
 }
@@ -168,7 +168,7 @@ TEST(Strangers, WhoFillTheMemoryEndTheRunWithASentence) {
             .from = 1,
             .number = 1,
             .call = {.sequence = 0},
-            .body = Bytes(1 << 20)});
+            .body = zeros(1 << 20)});
   const Ended ended = rank_0.wait(0);
   EXPECT_EQ(ended.status, 1);
   EXPECT_EQ(ended.words, "out of memory");
