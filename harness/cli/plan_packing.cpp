@@ -72,7 +72,7 @@ struct Asked {
   Fallbacks fallbacks;
 };
 
-// Of a scenario's own documents the reasons are known, since those know their lengths.
+// The reasons are known of a scenario's own documents, since those know their lengths.
 std::vector<Asked> ask(const std::vector<NamedCapacity>& capacities, const PackHistogram& histogram,
                        const PackCosts* costs, const Scenario* source, std::int64_t together) {
   std::vector<Asked> list;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kMostMicrobatches = 20'000;
 
-// Of microbatch m, on all ranks, since all take the same way.
+// The need of microbatch m on all ranks, since all take the same way.
 GraphNeed need_of_ranks(const Scenario& scenario, std::int64_t step, std::int64_t m) {
   const std::int64_t ranks = scenario.parallel.data;
   GraphNeed most;

@@ -19,8 +19,8 @@ struct Expectation {
   std::string why;
 };
 
-// Of the microbatches after warm-up (under full_iteration: steps), on each rank: how many there
-// are, and how many fall back to eager mode, by reason. `cuda_graph.impl` is not none.
+// How many microbatches (under full_iteration: steps) there are after warm-up on each rank, and how
+// many fall back to eager mode, by reason. `cuda_graph.impl` is not none.
 struct Fallbacks {
   std::int64_t decisions = 0, documents = 0, length = 0;
 };
