@@ -160,7 +160,12 @@ void recompute(EngineCase& one, const Choices&) {
 
 std::string is_sharded(const EngineCase& one) {
   if (one.scenario().fsdp.strategy == Sharding::no_shard) return "nothing is sharded";
-  const std::int64_t ranks = one.scenario().parallel.data;
+  const Scenario& scenario = one.scenario();
+  const std::int64_t ranks = scenario.parallel.data;
+  const bool experts = scenario.model.pattern.find('E') != std::string::npos;
+  const Scenario::Model::Moe& moe = scenario.model.moe;
+  const bool router_losses = moe.aux_loss.millionths > 0 || moe.z_loss.millionths > 0;
+  if (ranks > 1 && experts && router_losses) return "losses of routers are summed over all ranks";
   return (ranks & (ranks - 1)) == 0 ? "" : "the number of ranks is no power of two";
 }
 

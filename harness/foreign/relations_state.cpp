@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::size_t kMostOfADump = 256;
 constexpr std::int64_t kDelayMicroseconds = 2000;
+constexpr double kLeastDropped = 64;  // So that two draws differ.
 constexpr const char* kStreams[] = {"compute", "d2h", "h2d", "gather", "reduce", "graph", "loader"};
 
 bool same_documents(const Microbatch& a, const Microbatch& b) {
@@ -43,6 +44,27 @@ std::vector<TensorPair> steps_apart(const EngineRun& run, const std::set<std::st
     pairs.push_back({.a = id, .b = other});
   }
   return pairs;
+}
+
+// Elements that dropout takes from the layers' inputs in the first step, on average and at least.
+double dropped_elements(const EngineCase& one) {
+  std::int64_t tokens = 0;
+  for (const Microbatch& pack : one.feed().training(0)) {
+    for (const Document& document : pack.documents) tokens += std::ssize(document.tokens);
+  }
+  return one.scenario().model.dropout.value() *
+         static_cast<double>(tokens * one.scenario().model.hidden);
+}
+
+// Dropout is drawn anew in each step: of equal documents too.
+void require_another_mask(const EngineCase& one, const EngineRun& run, std::int64_t step) {
+  const std::vector<TensorPair> pairs = steps_apart(run, {"gradient"}, step, step + 2);
+  const bool drawn = std::any_of(pairs.begin(), pairs.end(), [&](const TensorPair& pair) {
+    return run.tensors.at(pair.a).nonzero > 0;
+  });
+  if (!drawn) throw NotApplicable(kNoGradient);
+  if (one.differing(run, run, pairs, false).empty())
+    throw_vacuous("dropout is the same in two steps");
 }
 
 // Scenarios with something put in between, or left out where it is there already.
@@ -94,12 +116,13 @@ bool choice_taken(const Choices& choices, const std::string& choice) {
 
 std::string has_two_layouts(const EngineCase& one) {
   if (!one.honours("feed.learning_rate")) return "the learning rate is not honoured";
-  if (one.scenario().model.dropout.millionths > 0) return "dropout depends on the step";
   const bool biased = one.scenario().model.moe.expert_bias &&
                       one.scenario().model.pattern.find('E') != std::string::npos;
   if (biased) return "the experts' biases move without a learning rate";
   const EngineFeed& feed = one.feed();
   if (feed.steps < 2) return "one step";
+  if (one.scenario().model.dropout.millionths > 0 && dropped_elements(one) < kLeastDropped)
+    return "dropout takes too little";
   const auto &a = feed.training(0), &b = feed.training(1);
   if (a.size() != b.size()) return "the number of microbatches changes";
   return std::equal(a.begin(), a.end(), b.begin(), same_documents) ? "two steps are equal" : "";
@@ -121,6 +144,7 @@ void a_b_a(EngineCase& one, const Choices&) {
       "a step before another one and after it");
   request.feed = with_steps(one.feed(), order);
   const EngineRun run = one.run(request);
+  if (one.scenario().model.dropout.millionths > 0) return require_another_mask(one, run, warm);
   one.expect_equal({.a = request, .b = request, .padding_too = false}, run, run,
                    steps_apart(run, {"gradient", "token_loss"}, warm, warm + 2));
   const std::vector<TensorPair> other = steps_apart(run, {"gradient"}, warm, warm + 1);

@@ -244,7 +244,8 @@ constexpr Counter kCounted[] = {
     Counter::copies_in_graphs,    Counter::copy_bytes_in_graphs, Counter::pairs_routed,
     Counter::experts_used,        Counter::expert_rows_read,     Counter::ops_recomputed,
     Counter::fallbacks_documents, Counter::fallbacks_length,     Counter::fallbacks_cut,
-    Counter::evaluation_replays,  Counter::tokens_dropped};
+    Counter::evaluation_replays,  Counter::collectives,          Counter::collectives_in_graphs,
+    Counter::tokens_dropped};
 
 // Device and trainer, and their successors after a resume.
 class EngineRun {
@@ -256,7 +257,11 @@ class EngineRun {
         recorder_(recorder),
         injector_(injector_for(request.scenario.model.pattern, fault)) {
     open();
+    // Sharded weights are gathered again for it, which is no part of the run.
+    const std::int64_t before = trainer_->counters().at(Counter::collectives);
     trainer_->set_weights(request.feed.weights());
+    counters_[to_text(Counter::collectives)] =
+        before - trainer_->counters().at(Counter::collectives);
   }
 
   void step(std::int64_t step) {

@@ -95,6 +95,13 @@ cuda_graph: {impl: none}
 fsdp: {strategy: optim_grads, double_buffer: false, prefetch: 0}
 parallel: {data: 2}
 )"},
+      {"ranks-whole-steps",
+       R"(model: {pattern: "*-*-", hidden: 16, vocab: 32}
+training: {steps: 4, microbatches: 2, in_flight: 2}
+cuda_graph: {impl: full_iteration}
+fsdp: {strategy: optim_grads_params, unit: 1}
+parallel: {data: 2, transport: shm}
+)"},
       {"whole-steps",
        R"(numerics: [bf16]
 model: {pattern: "M*-", hidden: 16, vocab: 32, dropout: 0.25}
@@ -134,11 +141,30 @@ inline const std::map<std::string, Scenario>& own_engine_scenarios() {
 inline const std::map<std::string, Scenario>& library_scenarios() {
   static const std::map<std::string, Scenario> list = [] {
     std::map<std::string, Scenario> made;
-    for (const char* name :
-         {"bounded-documents", "graph-memory-limit", "graph-memory-limit-full-iteration",
-          "moe-capacity-drops", "moe-dropless-host-sync", "offload-captured-ahead",
-          "offload-experts-sync-free", "offload-fraction", "offload-pool-slack",
-          "step-without-targets", "moe-dropless-whole-layers", "moe-full-iteration"}) {
+    for (const char* name : {"bounded-documents",
+                             "capture-passes",
+                             "fsdp-capture-passes",
+                             "graph-memory-limit",
+                             "graph-memory-limit-full-iteration",
+                             "moe-capacity-drops",
+                             "moe-dropless-host-sync",
+                             "offload-captured-ahead",
+                             "offload-experts-sync-free",
+                             "offload-fraction",
+                             "offload-pool-slack",
+                             "fsdp-full-iteration-grads",
+                             "fsdp-full-iteration-params",
+                             "fsdp-grads-graphs",
+                             "fsdp-moe-eager",
+                             "fsdp-one-rank-decides",
+                             "fsdp-optim-changing-count",
+                             "fsdp-params-graphs",
+                             "fsdp-rank-without-documents",
+                             "fsdp-temporary-buffers",
+                             "fsdp-tied-embedding",
+                             "step-without-targets",
+                             "moe-dropless-whole-layers",
+                             "moe-full-iteration"}) {
       const ReadResult read = read_scenario_file(library_file(name));
       if (!read.ok()) throw std::runtime_error(read.errors.front().text());
       made[name] = read.scenario;
