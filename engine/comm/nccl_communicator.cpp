@@ -175,10 +175,10 @@ class NcclCommunicator final : public Communicator {
     require_same_calls(rank(), store_.all_gather_object(call, calls_text(graph)));
     const Watchdog::Call calling(watchdog_, call);
     body();
-    stream.launched(*ranks_);
+    stream.launched(*ranks_.get());
     order_.end(stream);
   }
-  BackendCommunicator& library() { return *ranks_; }
+  BackendCommunicator& library() { return *ranks_.get(); }
   void barrier() override { all_gather_object(""); }
   std::vector<std::string> all_gather_object(const std::string& words) override {
     require(device_.recording() < 0, "ranks meet outside of captures and dry runs");
@@ -222,18 +222,18 @@ class NcclCommunicator final : public Communicator {
   }
 
   // Rank 0 tells the others its id.
-  std::unique_ptr<BackendCommunicator> join() {
-    Backend& backend = device_.backend();
+  OwnedCommunicator join() {
     std::string id;
     if (rank() == 0) {
-      for (const std::byte byte : backend.new_communicator_id()) id += static_cast<char>(byte);
+      for (const std::byte byte : device_.backend().new_communicator_id())
+        id += static_cast<char>(byte);
     }
     const CollectiveCall& call = ledger_.append(CollectiveKind::barrier, {}, 0, "");
     const std::string told = store_.all_gather_object(call, id).front();
     CommunicatorId bytes;
     for (const char byte : told) bytes.push_back(static_cast<std::byte>(byte));
     const Watchdog::Call calling(watchdog_, call);
-    return std::unique_ptr<BackendCommunicator>(backend.join_communicator(bytes, rank(), size()));
+    return device_.join(bytes, rank(), size());
   }
 
   void make(const Stream& stream, CollectiveKind kind, const CollectiveName& name, void* to,
@@ -307,7 +307,7 @@ class NcclCommunicator final : public Communicator {
   bool has_shared_ = false;  // Some memory is registered with the library.
   CollectiveLedger ledger_;
   Watchdog watchdog_;
-  std::unique_ptr<BackendCommunicator> ranks_;
+  OwnedCommunicator ranks_;
   CallOrder order_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
@@ -102,6 +103,10 @@ void Loader::load(int microbatch, const HostPackedBatch& pack, bool overflow,
   e.loaded->synchronize();  // The previous copy reads the staging memory.
   stage(e, pack);
   stream_.wait(*e.consumed);
+  const auto renew = [&] { e.consumed = std::make_unique<Event>(device_, "consumed"); };
+  const auto renew_event = faulty<std::function<void()>>(
+      "awaited-event-is-made-anew", [] {}, renew);
+  renew_event();
   stream_.copy(e.inputs.tokens.data, e.staging->data(), e.staging->bytes(),
                CopyKind::host_to_device);
   if (overflow) load_overflow(e, pack);

@@ -103,8 +103,12 @@ class Backend {
   virtual std::size_t memory_high_water() const = 0;
 
   virtual BackendStream* create_stream(const char* name) = 0;
+  // May wait for the stream's work, so it breaks a capture of this thread. What becomes of a
+  // capture that the stream takes part in is not modelled.
   virtual void destroy_stream(BackendStream*) noexcept = 0;
   virtual BackendEvent* create_event() = 0;
+  // Records and waits that are under way go on. Of an event that a graph records or awaits as an
+  // external one, the graph must go first; what happens otherwise is not modelled.
   virtual void destroy_event(BackendEvent*) noexcept = 0;
 
   // Chooses how an op like this one will be computed, where there is a choice. An op that was never
@@ -148,6 +152,7 @@ class Backend {
   virtual CaptureStatus capture_status(BackendStream*) = 0;
   virtual BackendGraph* end_capture(BackendStream*) = 0;  // Ends and instantiates.
   virtual void launch(BackendGraph*, BackendStream*) = 0;
+  // A launch that is under way goes on. Not during a capture; what CUDA does then is not modelled.
   virtual void destroy_graph(BackendGraph*) noexcept = 0;
 };
 

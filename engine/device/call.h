@@ -65,6 +65,29 @@ struct CreateStreamCall {
   std::string name;
   friend bool operator==(const CreateStreamCall&, const CreateStreamCall&) = default;
 };
+// The stream's owner lets go of it, whether or not its work is over; so with the other calls that
+// destroy.
+struct DestroyStreamCall {
+  friend bool operator==(const DestroyStreamCall&, const DestroyStreamCall&) = default;
+};
+struct CreateEventCall {
+  int event = -1;
+  std::string name;
+  friend bool operator==(const CreateEventCall&, const CreateEventCall&) = default;
+};
+struct DestroyEventCall {
+  int event = -1;
+  friend bool operator==(const DestroyEventCall&, const DestroyEventCall&) = default;
+};
+// This process has joined a library's communicator.
+struct CreateCommunicatorCall {
+  const BackendCommunicator* ranks = nullptr;
+  friend bool operator==(const CreateCommunicatorCall&, const CreateCommunicatorCall&) = default;
+};
+struct DestroyCommunicatorCall {
+  const BackendCommunicator* ranks = nullptr;
+  friend bool operator==(const DestroyCommunicatorCall&, const DestroyCommunicatorCall&) = default;
+};
 struct BeginCaptureCall {
   friend bool operator==(const BeginCaptureCall&, const BeginCaptureCall&) = default;
 };
@@ -81,6 +104,11 @@ struct LaunchCall {
   int graph = -1;
   std::shared_ptr<const Ledger> captured;
   friend bool operator==(const LaunchCall&, const LaunchCall&) = default;
+};
+// A graph is created by the end of its capture.
+struct DestroyGraphCall {
+  int graph = -1;
+  friend bool operator==(const DestroyGraphCall&, const DestroyGraphCall&) = default;
 };
 // The host waits for all of the stream, or for an event.
 struct SyncCall {
@@ -122,10 +150,12 @@ struct BarrierCall {
   friend bool operator==(const BarrierCall&, const BarrierCall&) = default;
 };
 
-using DeviceCall = std::variant<RecordCall, WaitCall, SubmitCall, CopyCall, FillCall, ExchangeCall,
-                                CreateStreamCall, BeginCaptureCall, EndCaptureCall,
-                                AbortCaptureCall, LaunchCall, SyncCall, QueryCall, HostAccessCall,
-                                AllocateCall, ReleaseCall, RankCall, BarrierCall>;
+using DeviceCall =
+    std::variant<RecordCall, WaitCall, SubmitCall, CopyCall, FillCall, ExchangeCall,
+                 CreateStreamCall, DestroyStreamCall, CreateEventCall, DestroyEventCall,
+                 CreateCommunicatorCall, DestroyCommunicatorCall, BeginCaptureCall, EndCaptureCall,
+                 AbortCaptureCall, LaunchCall, DestroyGraphCall, SyncCall, QueryCall,
+                 HostAccessCall, AllocateCall, ReleaseCall, RankCall, BarrierCall>;
 
 // A call with what all calls share.
 struct IssuedCall {

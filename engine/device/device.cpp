@@ -137,14 +137,56 @@ void* Device::allocate(std::size_t bytes, bool pinned, BackendCommunicator* rank
   return memory;
 }
 
+template <class Call>
+void Device::tell_the_end(Call call, int stream) const noexcept {
+  try {
+    tell(std::move(call), stream);
+  } catch (...) {
+  }
+}
+
 void Device::release(void* memory, bool pinned) noexcept {
   if (!memory || (interceptor_ && !interceptor_->releases(memory))) return;
-  try {
-    tell(ReleaseCall{memory, pinned});
-  } catch (...) {  // Called by destructors; a judge that must stop the run has other calls.
-  }
+  tell_the_end(ReleaseCall{memory, pinned});
   pinned ? backend_->release_pinned(memory) : backend_->release(memory);
 }
+
+OwnedCommunicator Device::join(const CommunicatorId& id, int rank, int size) {
+  OwnedCommunicator joined(*this, backend_->join_communicator(id, rank, size), communicators_++);
+  tell(CreateCommunicatorCall{joined.get()});
+  return joined;
+}
+
+void Device::destroy(BackendStream* stream, int id) noexcept {
+  tell_the_end(DestroyStreamCall{}, id);
+  backend_->destroy_stream(stream);
+}
+
+void Device::destroy(BackendEvent* event, int id) noexcept {
+  tell_the_end(DestroyEventCall{id});
+  at(events_, id) = nullptr;
+  backend_->destroy_event(event);
+}
+
+void Device::destroy(BackendGraph* graph, int id) noexcept {
+  tell_the_end(DestroyGraphCall{id});
+  backend_->destroy_graph(graph);
+}
+
+void Device::destroy(BackendCommunicator* ranks, int) noexcept {
+  tell_the_end(DestroyCommunicatorCall{ranks});
+  delete ranks;
+}
+
+template <class Handle>
+Owned<Handle>::~Owned() {
+  if (handle_) device_->destroy(handle_, id_);
+}
+
+template class Owned<BackendStream>;
+template class Owned<BackendEvent>;
+template class Owned<BackendGraph>;
+template class Owned<BackendCommunicator>;
 
 Device::RecordOnly::RecordOnly(Device& device, Ledger& ledger) : device_(device) {
   require(!device.record_only_, "one dry run at a time");

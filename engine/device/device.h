@@ -41,27 +41,34 @@ class Buffer {
 using DeviceBuffer = Buffer<false>;
 using PinnedBuffer = Buffer<true>;
 
-// Owns what a backend made. Move-only; never empty unless moved from.
-template <class Handle, auto destroy>
+// Owns a stream, an event, a graph or a communicator of the device, which destroys it. Move-only;
+// never empty unless moved from.
+template <class Handle>
 class Owned {
  public:
-  Owned(Backend& backend, Handle* handle) : backend_(&backend), handle_(handle) {}
+  // `id`: the number by which observers know it.
+  Owned(Device& device, Handle* handle, int id) : device_(&device), handle_(handle), id_(id) {}
   Owned(Owned&& from) noexcept
-      : backend_(from.backend_), handle_(std::exchange(from.handle_, nullptr)) {}
+      : device_(from.device_), handle_(std::exchange(from.handle_, nullptr)), id_(from.id_) {}
   Owned& operator=(Owned from) noexcept {
-    std::swap(backend_, from.backend_);
+    std::swap(device_, from.device_);
     std::swap(handle_, from.handle_);
+    std::swap(id_, from.id_);
     return *this;
   }
-  ~Owned() {
-    if (handle_) (backend_->*destroy)(handle_);
-  }
+  ~Owned();
   Handle* get() const { return handle_; }
+  Handle* operator->() const { return handle_; }
+  Device& device() const { return *device_; }
+  int id() const { return id_; }
 
  private:
-  Backend* backend_;
+  Device* device_;
   Handle* handle_;
+  int id_;
 };
+// A library's communicator, which this process has joined.
+using OwnedCommunicator = Owned<BackendCommunicator>;
 
 class Event {
  public:
@@ -69,13 +76,11 @@ class Event {
   explicit Event(Device& device, const char* name = "event");
   void synchronize() const;  // The host waits; returns at once if the event was never recorded.
   bool finished() const;
-  int id() const { return id_; }
+  int id() const { return handle_.id(); }
 
  private:
-  friend class Stream;
-  Device* device_;
-  Owned<BackendEvent, &Backend::destroy_event> handle_;
-  int id_;
+  Device& device() const { return handle_.device(); }
+  Owned<BackendEvent> handle_;
 };
 
 class Graph;
@@ -113,32 +118,29 @@ class Stream {
   void abort_capture() const noexcept;
   CaptureStatus capture_status() const;
 
-  int id() const { return id_; }
+  int id() const { return handle_.id(); }
   const std::string& name() const;
-  Device& device() const { return *device_; }
+  Device& device() const { return handle_.device(); }
 
  private:
   void enqueue(const Submission& submission) const;
   // Makes the call on this stream, or what the interceptor puts in its place.
   template <class Call>
   void ask(Call call) const;
-  Device* device_;
-  Owned<BackendStream, &Backend::destroy_stream> handle_;
-  int id_;
+  Owned<BackendStream> handle_;
 };
 
 // An instantiated graph with the ledger of what was captured.
 class Graph {
  public:
   const Ledger& ledger() const { return *ledger_; }
-  int id() const { return id_; }
+  int id() const { return handle_.id(); }
 
  private:
   friend class Stream;
-  Graph(Backend& backend, BackendGraph* handle, int id, std::shared_ptr<const Ledger> ledger)
-      : handle_(backend, handle), id_(id), ledger_(std::move(ledger)) {}
-  Owned<BackendGraph, &Backend::destroy_graph> handle_;
-  int id_;
+  Graph(Device& device, BackendGraph* handle, int id, std::shared_ptr<const Ledger> ledger)
+      : handle_(device, handle, id), ledger_(std::move(ledger)) {}
+  Owned<BackendGraph> handle_;
   std::shared_ptr<const Ledger> ledger_;
 };
 
@@ -182,6 +184,8 @@ class Device {
   // Memory without an owner; the observer is told.
   void* allocate(std::size_t bytes, bool pinned, BackendCommunicator* ranks = nullptr);
   void release(void* memory, bool pinned) noexcept;
+  // Joins a library's communicator of several processes.
+  OwnedCommunicator join(const CommunicatorId& id, int rank, int size);
   // Calls that follow belong to the step, and to nothing within it yet.
   void enter_step(std::int64_t step) {
     place = {.step = static_cast<int>(step), .rank = place.rank};
@@ -205,6 +209,8 @@ class Device {
  private:
   friend class Event;
   friend class Stream;
+  template <class Handle>
+  friend class Owned;
   struct Lane {
     BackendStream* handle;
     std::string name;
@@ -216,6 +222,14 @@ class Device {
   }
   void tell_effects(const ExchangeCall& exchange, const IssuedCall& issued) const;
   void enqueue(const IssuedCall& call);  // At the backend.
+  // What an owner has let go of. The observer is told before it is gone.
+  void destroy(BackendStream* stream, int id) noexcept;
+  void destroy(BackendEvent* event, int id) noexcept;
+  void destroy(BackendGraph* graph, int id) noexcept;
+  void destroy(BackendCommunicator* ranks, int id) noexcept;
+  // For destructors: a judge that must stop the run has other calls.
+  template <class Call>
+  void tell_the_end(Call call, int stream = -1) const noexcept;
   bool is_captured(int stream) const;
   void delay(int stream);  // What the pressure asks for, before the next work.
   std::unique_ptr<Backend> backend_;
@@ -228,7 +242,7 @@ class Device {
   int capture_origin_ = -1;            // The stream it was begun on.
   std::vector<Lane> streams_;          // By number; those that are gone too.
   std::vector<BackendEvent*> events_;
-  int graphs_ = 0;
+  int graphs_ = 0, communicators_ = 0;
   int recordings_ = 0;  // Captures and dry runs that were begun.
 };
 

@@ -5,56 +5,55 @@
 namespace lockstep {
 
 void Stream::begin_capture() const {
-  require(!device_->record_only_, "no capture during a dry run");
-  if (device_->capturing_ && device_->capture_origin_ != id_) {
+  require(!device().record_only_, "no capture during a dry run");
+  if (device().capturing_ && device().capture_origin_ != id()) {
     throw DeviceError("cudaErrorIllegalState",
                       "begin_capture: another capture is under way on this device");
   }
-  device_->backend_->begin_capture(handle_.get());
-  device_->capturing_ = std::make_shared<Ledger>();
-  device_->capture_origin_ = id_;
-  ++device_->recordings_;
-  device_->tell(BeginCaptureCall{}, id_);
+  device().backend_->begin_capture(handle_.get());
+  device().capturing_ = std::make_shared<Ledger>();
+  device().capture_origin_ = id();
+  ++device().recordings_;
+  device().tell(BeginCaptureCall{}, id());
 }
 
 Graph Stream::end_capture() const {
-  if (!device_->capturing_ || device_->capture_origin_ != id_) {
+  if (!device().capturing_ || device().capture_origin_ != id()) {
     // Throws: nothing was begun on this stream.
-    BackendGraph* graph = device_->backend_->end_capture(handle_.get());
-    device_->backend_->destroy_graph(graph);
+    BackendGraph* graph = device().backend_->end_capture(handle_.get());
+    device().backend_->destroy_graph(graph);
     throw DeviceError("cudaErrorIllegalState",
                       "end_capture: the capture was not begun at this device");
   }
   BackendGraph* handle = nullptr;
   try {
-    handle = device_->backend_->end_capture(handle_.get());
+    handle = device().backend_->end_capture(handle_.get());
   } catch (...) {
     abort_capture();
     throw;
   }
-  Graph graph(*device_->backend_, handle, device_->graphs_++,
-              std::exchange(device_->capturing_, nullptr));
-  device_->tell(EndCaptureCall{graph.id_, graph.ledger_}, id_);
+  Graph graph(device(), handle, device().graphs_++, std::exchange(device().capturing_, nullptr));
+  device().tell(EndCaptureCall{graph.id(), graph.ledger_}, id());
   return graph;
 }
 
 void Stream::abort_capture() const noexcept {
   try {
-    if (device_->backend_->capture_status(handle_.get()) != CaptureStatus::none) {
-      device_->backend_->destroy_graph(device_->backend_->end_capture(handle_.get()));
+    if (device().backend_->capture_status(handle_.get()) != CaptureStatus::none) {
+      device().backend_->destroy_graph(device().backend_->end_capture(handle_.get()));
     }
   } catch (...) {  // The capture was broken already, which is why it is given up.
   }
-  if (!device_->capturing_ || device_->capture_origin_ != id_) return;
-  device_->capturing_ = nullptr;
+  if (!device().capturing_ || device().capture_origin_ != id()) return;
+  device().capturing_ = nullptr;
   try {
-    device_->tell(AbortCaptureCall{}, id_);
+    device().tell(AbortCaptureCall{}, id());
   } catch (...) {
   }
 }
 
 CaptureStatus Stream::capture_status() const {
-  return device_->backend_->capture_status(handle_.get());
+  return device().backend_->capture_status(handle_.get());
 }
 
 }  // namespace lockstep

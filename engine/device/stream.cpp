@@ -4,23 +4,22 @@
 namespace lockstep {
 
 Stream::Stream(Device& device, const char* name)
-    : device_(&device),
-      handle_(*device.backend_, device.backend_->create_stream(name)),
-      id_(static_cast<int>(device.streams_.size())) {
+    : handle_(device, device.backend_->create_stream(name),
+              static_cast<int>(device.streams_.size())) {
   device.streams_.push_back({handle_.get(), name});
   device.delays_.created_stream(name, device.place.rank);
-  device.tell(CreateStreamCall{name}, id_);
-  if (device.interceptor_) device.interceptor_->created_stream(id_, name);
+  device.tell(CreateStreamCall{name}, id());
+  if (device.interceptor_) device.interceptor_->created_stream(id(), name);
 }
 
-const std::string& Stream::name() const { return device_->lane(id_).name; }
+const std::string& Stream::name() const { return device().lane(id()).name; }
 
 template <class Call>
 void Stream::ask(Call call) const {
-  const IssuedCall issued{std::move(call), id_, device_->place};
-  if (!device_->interceptor_) return device_->perform(issued);
-  for (const IssuedCall& one : device_->interceptor_->instead_of(issued, device_->record_only_))
-    device_->perform(one);
+  const IssuedCall issued{std::move(call), id(), device().place};
+  if (!device().interceptor_) return device().perform(issued);
+  for (const IssuedCall& one : device().interceptor_->instead_of(issued, device().record_only_))
+    device().perform(one);
 }
 
 void Stream::enqueue(const Submission& submission) const { ask(SubmitCall{submission}); }
@@ -36,23 +35,23 @@ void Stream::exchange(const Exchange& exchange, void* to, const void* from,
   ask(ExchangeCall{exchange, to, from, bytes});
 }
 void Stream::record(const Event& event, bool external) const {
-  ask(RecordCall{event.id_, external});
+  ask(RecordCall{event.id(), external});
 }
-void Stream::wait(const Event& event, bool external) const { ask(WaitCall{event.id_, external}); }
+void Stream::wait(const Event& event, bool external) const { ask(WaitCall{event.id(), external}); }
 
 void Stream::launch(const Graph& graph, const char* what) const {
-  require(!device_->record_only_, "no launch during a dry run");
-  CallInterceptor* between = device_->interceptor_;
-  for (int left = between ? between->launches(id_, graph.id_, *graph.ledger_, device_->place) : 1;
+  require(!device().record_only_, "no launch during a dry run");
+  CallInterceptor* between = device().interceptor_;
+  for (int left = between ? between->launches(id(), graph.id(), *graph.ledger_, device().place) : 1;
        left > 0; --left) {
     const Ledger& captured = *graph.ledger_;
-    device_->ranges_.at_launch(device_->place, captured, what);
-    device_->tell(LaunchCall{graph.id_, graph.ledger_}, id_);
-    device_->delay(id_);
-    device_->backend_->launch(graph.handle_.get(), handle_.get());
-    DeviceCounters& counters = device_->counters;
+    device().ranges_.at_launch(device().place, captured, what);
+    device().tell(LaunchCall{graph.id(), graph.ledger_}, id());
+    device().delay(id());
+    device().backend_->launch(graph.handle_.get(), handle_.get());
+    DeviceCounters& counters = device().counters;
     counters.ops += captured.ops();
-    counters.of(device_->place.rank).ops_recomputed += captured.ops_recomputed();
+    counters.of(device().place.rank).ops_recomputed += captured.ops_recomputed();
     counters.delays += captured.delays;
     for (std::int64_t* counter : captured.counters) ++*counter;
     counters.bytes_poisoned += captured.bytes_poisoned();
@@ -60,17 +59,17 @@ void Stream::launch(const Graph& graph, const char* what) const {
 }
 
 void Stream::synchronize() const {
-  require(!device_->record_only_, "no host synchronisation during a dry run");
-  if (device_->interceptor_ && !device_->interceptor_->synchronizes(id_, -1)) return;
-  device_->tell(SyncCall{}, id_);
-  ++device_->counters.host_syncs;
-  device_->backend_->synchronize(handle_.get());
+  require(!device().record_only_, "no host synchronisation during a dry run");
+  if (device().interceptor_ && !device().interceptor_->synchronizes(id(), -1)) return;
+  device().tell(SyncCall{}, id());
+  ++device().counters.host_syncs;
+  device().backend_->synchronize(handle_.get());
 }
 
 bool Stream::finished() const {
-  require(!device_->record_only_, "no query during a dry run");
-  const bool finished = device_->backend_->finished(handle_.get());
-  if (finished) device_->tell(QueryCall{}, id_);
+  require(!device().record_only_, "no query during a dry run");
+  const bool finished = device().backend_->finished(handle_.get());
+  if (finished) device().tell(QueryCall{}, id());
   return finished;
 }
 

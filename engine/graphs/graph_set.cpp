@@ -29,16 +29,20 @@ std::string to_text(const GraphKey& key) {
 
 // Calls that are illegal while a stream captures, as a hidden allocation or wait in a layer would
 // be: none but faults.
-static void make_illegal_calls(const Stream& stream) {
+void GraphSet::make_illegal_calls() {
   using Call = std::function<void()>;
-  const auto allocate = [&] { DeviceBuffer(stream.device(), 256); };
-  const auto wait = [&] { stream.synchronize(); };
+  const auto allocate = [&] { DeviceBuffer(stream_.device(), 256); };
+  const auto wait = [&] { stream_.synchronize(); };
+  const auto destroy = [&] { destroy_evicted(); };
   const Call hidden_allocation = faulty<Call>(
       "allocation-during-capture", [] {}, allocate);
   const Call hidden_wait = faulty<Call>(
       "host-wait-during-capture", [] {}, wait);
+  const Call hidden_destruction = faulty<Call>(
+      "graph-destroyed-during-a-capture", [] {}, destroy);
   hidden_allocation();
   hidden_wait();
+  hidden_destruction();
 }
 
 void GraphSet::capture(const GraphKey& key, const Body& body) {
@@ -47,7 +51,7 @@ void GraphSet::capture(const GraphKey& key, const Body& body) {
   stream_.begin_capture();
   try {
     body();
-    make_illegal_calls(stream_);
+    make_illegal_calls();
     const auto [place_of, is_new] =
         graphs_.try_emplace(key, Captured{stream_.end_capture(), addresses_()});
     require(is_new, "a graph is captured once");
@@ -76,16 +80,25 @@ void GraphSet::evict_but(int bucket) {
 }
 
 void GraphSet::evict(int bucket) {
-  evicted += std::erase_if(graphs_, [&](const auto& one) {
-    if (one.first.bucket != bucket) return false;
-    bytes_ -= faulty("eviction-forgets-what-it-freed", bytes_of(one.second.graph), 0);
-    return true;
-  });
+  std::vector<Graph> gone;
+  std::vector<Graph>* const kept =
+      faulty("evicted-graph-destroyed-while-it-runs", &evicted_, &gone);
+  for (auto one = graphs_.begin(); one != graphs_.end();) {
+    const auto next = std::next(one);
+    if (one->first.bucket == bucket) {
+      bytes_ -= faulty("eviction-forgets-what-it-freed", bytes_of(one->second.graph), 0);
+      kept->push_back(std::move(one->second.graph));
+      graphs_.erase(one);
+      ++evicted;
+    }
+    one = next;
+  }
   last_use_.erase(bucket);
 }
 
 void GraphSet::clear() {
   graphs_.clear();
+  destroy_evicted();
   bytes_ = 0;
   last_use_.clear();
 }

@@ -5,6 +5,7 @@
 #include <compare>
 #include <functional>
 #include <map>
+#include <vector>
 
 #include "engine/device/device.h"
 
@@ -39,9 +40,10 @@ class GraphSet {
         dry_run_(dry_run),
         memory_limit_(memory_limit) {}
 
-  // Records `body` without running it, then evicts other buckets while the graphs exceed the limit;
-  // what was launched of theirs runs to its end. On failure the stream is usable, all graphs are
-  // gone, and EngineViolation (judge "capture") names the graph and the call.
+  // Records `body` without running it, then evicts other buckets while the graphs exceed the limit.
+  // Their launches may be under way, so they are not destroyed yet. On failure the stream is
+  // usable, all graphs are gone, and EngineViolation (judge "capture") names the graph and the
+  // call.
   void capture(const GraphKey& key, const Body& body);
   bool has(const GraphKey& key) const { return graphs_.contains(key); }
   bool has_bucket(int bucket) const { return last_use_.contains(bucket); }
@@ -52,6 +54,8 @@ class GraphSet {
   // The same on another stream than the one that captured.
   void launch(const GraphKey& key, const Body& body, const Stream& stream);
   void clear();
+  // Call where the host has waited for all launches.
+  void destroy_evicted() { evicted_.clear(); }
   const Ledger& ledger(const GraphKey& key) const { return graphs_.at(key).graph.ledger(); }
 
   std::int64_t captured = 0;
@@ -67,13 +71,15 @@ class GraphSet {
   void use(int bucket) { last_use_[bucket] = ++uses_; }
   void evict_but(int bucket);  // While the graphs exceed the limit.
   void evict(int bucket);
+  void make_illegal_calls();
 
   const Stream& stream_;
   Addresses addresses_;
   bool dry_run_;
   std::int64_t memory_limit_;
   std::map<GraphKey, Captured> graphs_;
-  std::int64_t bytes_ = 0;                // For those.
+  std::int64_t bytes_ = 0;  // For those.
+  std::vector<Graph> evicted_;
   std::map<int, std::int64_t> last_use_;  // For each bucket that has any.
   std::int64_t uses_ = 0;
 };

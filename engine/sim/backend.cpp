@@ -181,7 +181,9 @@ BackendStream* SimBackend::create_stream(const char* name) {
   return &stream;
 }
 
+// The CUDA device waits for the stream, which breaks a capture of this thread.
 void SimBackend::destroy_stream(BackendStream* stream) noexcept {
+  captures_.breaks_unsafe();
   captures_.forget(*stream);
   stream->destroyed = true;
 }

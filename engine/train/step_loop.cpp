@@ -120,6 +120,7 @@ void StepLoop::start(std::int64_t step, const StepData& data, bool continued) {
   prefetch_weights();
   packs_.load(data, compute_);
   loader_.wait_for_state(compute_);
+  graphs_.destroy_evicted();  // The host has read the results of all earlier launches.
   prepare_graphs(step);
   device_.enter_step(step);
   if (!continued) parameters_.zero_gradients(compute_);

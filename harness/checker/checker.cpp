@@ -138,16 +138,23 @@ bool Checker::use(const Edge& edge, int recorder) {
   return !options_.dropped.contains(edge);
 }
 
-void Checker::on(const RecordCall& record, const IssuedCall& issued) {
-  EventState& state = event(record.event);
+void Checker::on(const RecordCall& record_call, const IssuedCall& issued) {
   if (captures(issued.stream)) {
-    if (record.external) return;  // Its turn comes at the launch.
-    state.in_capture = true;
-    capture_->events.insert(record.event);
+    if (record_call.external) return;  // Its turn comes at the launch.
+    event(record_call.event).in_capture = true;
+    capture_->events.insert(record_call.event);
     return;
   }
-  const int thread = enter(issued.stream);
-  state = {true, false, issued.stream, at(threads_, thread).clock};
+  record(record_call.event, issued.stream, at(threads_, enter(issued.stream)).clock);
+}
+
+void Checker::record(int id, int stream, const Clock& clock) {
+  EventState& state = event(id);
+  state.recorded = true;
+  state.in_capture = false;
+  state.stream = stream;
+  state.clock = clock;
+  state.used.join(clock);
 }
 
 void Checker::wait(Clock& clock, int id, int waiter, const EventState& state) {
@@ -162,9 +169,11 @@ void Checker::on(const WaitCall& call, const IssuedCall& issued) {
     capture_->streams.insert(issued.stream);
     return;
   }
-  const EventState& state = event(call.event);
+  EventState& state = event(call.event);
   if (state.in_capture) return;
-  wait(at(threads_, enter(issued.stream)).clock, call.event, issued.stream, state);
+  Clock& clock = at(threads_, enter(issued.stream)).clock;
+  wait(clock, call.event, issued.stream, state);
+  state.used.join(clock);
 }
 
 void Checker::synchronize(int id, int stream) {
@@ -399,7 +408,7 @@ void Checker::on(const ReleaseCall& call, const IssuedCall&) {
 // ---- Graphs -------------------------------------------------------------------------------------
 
 void Checker::on(const BeginCaptureCall&, const IssuedCall& issued) {
-  capture_ = Capture{issued.stream, {issued.stream}, {}};
+  capture_ = Capture{issued.stream, host_, {issued.stream}, {}};
 }
 
 void Checker::on(const EndCaptureCall& call, const IssuedCall& issued) {
@@ -457,8 +466,10 @@ void Checker::launch(GraphPlan& plan, int graph, int stream, const StepLocation&
   for (GraphItem& item : plan.items) {
     const int thread = at(threads, item.lane);
     if (item.kind == GraphItem::Kind::record) {
-      (item.external ? external : inside)[item.event] = {
-          true, false, item.lane == 0 ? stream : item.stream, clock(thread)};
+      EventState& state = (item.external ? external : inside)[item.event];
+      state.recorded = true;
+      state.stream = item.lane == 0 ? stream : item.stream;
+      state.clock = clock(thread);
     } else if (item.kind == GraphItem::Kind::wait) {
       wait(clock(thread), item.event, item.stream,
            item.external ? event(item.event) : inside[item.event]);
@@ -471,10 +482,11 @@ void Checker::launch(GraphPlan& plan, int graph, int stream, const StepLocation&
   }
   for (const int thread : threads) clock(threads[0]).join(clock(thread));
   plan.finished = clock(threads[0]);
+  plan.launched_on = stream;
   ++plan.launches;
   // Whoever waits from now on waits for the records in here.
   if (mutated("external-records-are-lost")) return;
-  for (auto& [id, state] : external) event(id) = std::move(state);
+  for (const auto& [id, state] : external) record(id, state.stream, state.clock);
 }
 
 }  // namespace lockstep

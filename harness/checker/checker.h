@@ -47,6 +47,10 @@ class Checker : public Observer {
   void on(const RankCall&, const IssuedCall&);
   void on(const BarrierCall&, const IssuedCall&);
   void on(const CreateStreamCall&, const IssuedCall&);
+  void on(const CreateEventCall& created, const IssuedCall&) {
+    event(created.event).name = created.name;
+  }
+  void on(const CreateCommunicatorCall&, const IssuedCall&) {}
   void on(const SubmitCall&, const IssuedCall&);
   void on(const CopyCall&, const IssuedCall&);
   void on(const FillCall&, const IssuedCall&);
@@ -66,6 +70,10 @@ class Checker : public Observer {
   }
   void on(const AllocateCall&, const IssuedCall&);
   void on(const ReleaseCall&, const IssuedCall&);
+  void on(const DestroyStreamCall&, const IssuedCall&);
+  void on(const DestroyEventCall&, const IssuedCall&);
+  void on(const DestroyGraphCall&, const IssuedCall&);
+  void on(const DestroyCommunicatorCall&, const IssuedCall&);
   void synchronize(int event, int stream);
 
   struct Thread {
@@ -83,9 +91,11 @@ class Checker : public Observer {
     bool in_capture = false;  // Recorded last in a capture, so it has no meaning outside.
     int stream = -1;
     Clock clock;
+    std::string name = "event";
+    Clock used;  // Its records and the waits for it are over when all this is.
   };
   struct Capture {
-    int origin;
+    int origin, host;
     std::set<int> streams, events;
   };
   // The host thread of the process: the only rank's, or the one that starts the others.
@@ -101,6 +111,7 @@ class Checker : public Observer {
       int stream);  // Returns the stream's thread, ordered after everything that the host did.
   bool use(const Edge& edge, int recorder);
   void wait(Clock& clock, int event_id, int waiter, const EventState& state);
+  void record(int event_id, int stream, const Clock& clock);  // Outside of graphs, or external.
 
   void perform(int thread, const Work& work, std::vector<CheckedOperand>& operands);
   Allocation* locate(const CheckedOperand& operand, const Touch& touch);
@@ -108,6 +119,8 @@ class Checker : public Observer {
   void judge_overlaps(const std::vector<Touch>& touches);
   void report(HazardKind kind, const Touch& later, const std::optional<Touch>& earlier,
               std::string memory, std::string detail);
+  void report_destroyed(const std::string& what, const std::string& detail);
+  void require_over(const std::string& what, const std::string& use, const Clock& used);
   void stop_if_found();
   std::string missing_edge(const Touch& later, const Touch& earlier);
 

@@ -16,6 +16,13 @@ class Clock {
     const std::size_t k = thread;
     return k < times_.size() ? times_[k] : 0;
   }
+  // The first thread of which `other` knows more; -1 if there is none.
+  int first_behind(const Clock& other) const {
+    for (std::size_t k = 0; k < other.times_.size(); ++k) {
+      if (other.times_[k] > at(static_cast<int>(k))) return static_cast<int>(k);
+    }
+    return -1;
+  }
   void join(const Clock& other) {
     if (times_.size() < other.times_.size()) times_.resize(other.times_.size());
     for (std::size_t k = 0; k < other.times_.size(); ++k)

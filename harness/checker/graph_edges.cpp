@@ -20,6 +20,7 @@ int lane_of(GraphPlan& plan, int stream) {
 // The same as eagerly: one item for each effect.
 void add_exchange(GraphPlan& plan, GraphItem item, const ExchangeCall& call) {
   item.work.name = to_text(call.exchange.kind);
+  if (call.exchange.ranks != nullptr) plan.communicators.insert(call.exchange.ranks);
   for (const Effect& effect : effects_of(call)) {
     item.operands =
         effect.from == nullptr
@@ -42,6 +43,7 @@ void add_edge(GraphPlan& plan, GraphItem item, GraphItem::Kind kind, int event, 
   item.kind = kind;
   item.event = event;
   item.external = external;
+  if (external) plan.external_events.insert(event);
   plan.items.push_back(std::move(item));
 }
 

@@ -2,6 +2,7 @@
 // the stream that was captured, with the allocations that its addresses lay in.
 #pragma once
 
+#include <set>
 #include <vector>
 
 #include "engine/device/ledger.h"
@@ -40,8 +41,11 @@ struct GraphPlan {
   int origin = -1;
   std::vector<int> lanes;  // The captured stream of each lane.
   std::vector<GraphItem> items;
+  std::set<int> external_events;  // The graph refers to them as long as it lives.
+  std::set<const BackendCommunicator*> communicators;  // Likewise.
   int launches = 0;
-  Clock finished;  // Two launches of one graph never overlap.
+  int launched_on = -1;  // The stream of the last launch.
+  Clock finished;        // Two launches of one graph never overlap.
 };
 
 GraphPlan plan_of(int origin, const Ledger& ledger);

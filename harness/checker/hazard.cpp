@@ -52,8 +52,8 @@ std::string said(const Touch& touch, const std::string& stream) {
 
 const char* to_text(HazardKind kind) {
   static constexpr const char* kNames[] = {
-      "read after write", "write after read", "write after write",   "use before write",
-      "use after free",   "out of bounds",    "overlapping operands"};
+      "read after write", "write after read", "write after write",      "use before write",
+      "use after free",   "out of bounds",    "destroyed while in use", "overlapping operands"};
   return at(kNames, kind);
 }
 
@@ -70,6 +70,8 @@ std::string describe(const Work& work, const std::string& stream) {
 
 std::string text(const Hazard& h) {
   const std::string start = std::string(to_text(h.kind)) + ": " + said(h.later, h.later_stream);
+  if (h.kind == HazardKind::destroyed_in_use)
+    return std::string(to_text(h.kind)) + ": " + h.memory + ". " + h.detail;
   if (h.kind == HazardKind::overlap) {
     return start + " names the same bytes twice: " + h.memory + " are also its `" +
            h.earlier->name + "`. " + h.detail;
@@ -84,7 +86,14 @@ std::vector<Hazard> distinct(const std::vector<Hazard>& hazards) {
   std::set<Key> seen;
   std::vector<Hazard> list;
   for (const Hazard& h : hazards) {
-    Key key{h.kind, h.later.work.name, h.later.operand, h.later_stream, "", -1, h.earlier_stream};
+    const bool destroyed = h.kind == HazardKind::destroyed_in_use;
+    Key key{h.kind,
+            destroyed ? h.memory : h.later.work.name,
+            h.later.operand,
+            h.later_stream,
+            "",
+            -1,
+            h.earlier_stream};
     if (h.earlier) std::get<4>(key) = h.earlier->work.name, std::get<5>(key) = h.earlier->operand;
     if (seen.insert(std::move(key)).second) list.push_back(h);
   }

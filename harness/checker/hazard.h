@@ -16,7 +16,8 @@ enum class HazardKind : std::uint8_t {
   use_before_write,
   use_after_free,
   out_of_bounds,
-  overlap,  // Operands of one op share bytes, and one of them is written.
+  destroyed_in_use,  // A stream, an event, a graph or a communicator.
+  overlap,           // Operands of one op share bytes, and one of them is written.
 };
 const char* to_text(HazardKind kind);
 

@@ -34,11 +34,13 @@ void CostCounter::on_call(const IssuedCall& issued) {
   if (std::string_view(issued.place.part) == "look") return;
   Rank& rank = ranks_[issued.place.rank];
   if (const auto* released = issued.as<ReleaseCall>()) release(*released);
+  count_objects(issued);
   if (rank.closed) return;
   if (issued.place.step > rank.step) {
     rank.step = issued.place.step;
     rank.device.end_steps(rank.step);
     rank.pinned.end_steps(rank.step);
+    rank.objects.end_steps(rank.step);
   }
   if (const auto* allocated = issued.as<AllocateCall>())
     return allocate(*allocated, issued.place.rank);
@@ -50,6 +52,35 @@ void CostCounter::close(int rank) {
   closed.closed = true;
   closed.device.end_steps(closed.step + 1);
   closed.pinned.end_steps(closed.step + 1);
+  closed.objects.end_steps(closed.step + 1);
+}
+
+void CostCounter::count_objects(const IssuedCall& issued) {
+  const int rank = issued.place.rank;
+  std::visit(Overloaded{
+                 [&](const CreateStreamCall&) { create(Object::stream, issued.stream, rank); },
+                 [&](const DestroyStreamCall&) { destroy(Object::stream, issued.stream); },
+                 [&](const CreateEventCall& call) { create(Object::event, call.event, rank); },
+                 [&](const DestroyEventCall& call) { destroy(Object::event, call.event); },
+                 [&](const EndCaptureCall& call) { create(Object::graph, call.graph, rank); },
+                 [&](const DestroyGraphCall& call) { destroy(Object::graph, call.graph); },
+                 [](const auto&) {},
+             },
+             issued.call);
+}
+
+void CostCounter::create(Object kind, int number, int rank) {
+  if (ranks_[rank].closed) return;
+  owners_[{kind, number}] = rank;
+  ranks_[rank].objects.add(1);
+}
+
+void CostCounter::destroy(Object kind, int number) {
+  const auto found = owners_.find({kind, number});
+  if (found == owners_.end()) return;  // The harness's own.
+  Rank& owner = ranks_[found->second];
+  if (!owner.closed) owner.objects.add(-1);
+  owners_.erase(found);
 }
 
 void CostCounter::count_work(const IssuedCall& issued) {
@@ -65,6 +96,7 @@ void CostCounter::count_work(const IssuedCall& issued) {
                  [&](const WaitCall&) { count("calls", "waits"); },
                  [&](const ExchangeCall&) { count("calls", "exchanges"); },
                  [&](const CreateStreamCall&) { count("calls", "streams"); },
+                 [&](const CreateEventCall&) { count("calls", "events"); },
                  [&](const EndCaptureCall&) { count("calls", "captures"); },
                  [&](const LaunchCall& call) {
                    count("calls", "launches");
@@ -113,6 +145,7 @@ StepMemory CostCounter::step_memory() const {
   for (const auto& [number, rank] : ranks_) {
     add(sum.device, rank.device.after);
     add(sum.pinned, rank.pinned.after);
+    add(sum.objects, rank.objects.after);
   }
   return sum;
 }

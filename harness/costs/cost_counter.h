@@ -29,7 +29,7 @@ class CostCounter : public Observer {
     void end_steps(std::int64_t next);  // The steps before `next` have ended.
   };
   struct Rank {
-    Memory device, pinned;
+    Memory device, pinned, objects;
     std::int64_t step = 0;
     bool closed = false;
   };
@@ -44,10 +44,15 @@ class CostCounter : public Observer {
   void count_work(const IssuedCall& issued);
   void allocate(const AllocateCall& call, int rank);
   void release(const ReleaseCall& call);
+  enum class Object : std::uint8_t { stream, event, graph };
+  void count_objects(const IssuedCall& issued);
+  void create(Object kind, int number, int rank);
+  void destroy(Object kind, int number);
 
   Costs costs_;
   std::map<int, Rank> ranks_;
   std::map<const void*, Allocation> allocations_;
+  std::map<std::pair<Object, int>, int> owners_;  // The rank of each object.
 };
 
 }  // namespace lockstep

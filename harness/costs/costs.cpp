@@ -115,18 +115,21 @@ std::string memory_growth(const Scenario& scenario, const StepMemory& memory) {
   const std::int64_t period = period_of(scenario);
   if (period == 0 || scenario.cuda_graph.graph_memory_limit > 0) return "";
   const std::int64_t first = steady_from(scenario, period);
-  const auto grown = [&](const std::vector<std::int64_t>& bytes, const std::string& kind) {
-    for (std::int64_t step = first + period; step < std::ssize(bytes); ++step) {
-      const std::int64_t before = at(bytes, step - period), after = at(bytes, step);
+  const auto grown = [&](const std::vector<std::int64_t>& numbers, const std::string& what,
+                         const std::string& unit) {
+    for (std::int64_t step = first + period; step < std::ssize(numbers); ++step) {
+      const std::int64_t before = at(numbers, step - period), after = at(numbers, step);
       if (after == before) continue;
-      return kind + " memory is " + std::to_string(after) + " bytes after step " +
-             std::to_string(step) + " and was " + std::to_string(before) + " after step " +
-             std::to_string(step - period) + ", which did the same";
+      return what + " is " + std::to_string(after) + unit + " after step " + std::to_string(step) +
+             " and was " + std::to_string(before) + " after step " + std::to_string(step - period) +
+             ", which did the same";
     }
     return std::string();
   };
-  const std::string device = grown(memory.device, "device");
-  return device.empty() ? grown(memory.pinned, "pinned") : device;
+  std::string found = grown(memory.device, "device memory", " bytes");
+  if (found.empty()) found = grown(memory.pinned, "pinned memory", " bytes");
+  if (found.empty()) found = grown(memory.objects, "the number of streams, events and graphs", "");
+  return found;
 }
 
 std::string to_text(std::vector<CostRow> rows) {

@@ -14,9 +14,10 @@ namespace lockstep {
 // "launches", "ops", "copies", "memory": the groups, each with its numbers by name.
 using Costs = std::map<std::string, std::map<std::string, std::int64_t>>;
 
-// Bytes that are allocated when a step has ended, over all ranks of the process, by step.
+// Bytes that are allocated when a step has ended, and how many streams, events and graphs exist,
+// over all ranks of the process, by step.
 struct StepMemory {
-  std::vector<std::int64_t> device, pinned;
+  std::vector<std::int64_t> device, pinned, objects;
 };
 
 // One scenario in one precision, in the file `costs.txt` beside the scenario's file.
@@ -34,7 +35,8 @@ std::string cost_digest(const Scenario& scenario);
 // costs.txt".
 std::string difference(const Costs& got, const Costs& want);
 
-// "" or a sentence: device or pinned memory grew from a step to a later one that does the same.
+// "" or a sentence: memory or the number of objects differs after a step and a later one that does
+// the same.
 std::string memory_growth(const Scenario& scenario, const StepMemory& memory);
 
 // Rows as the text of `costs.txt`, sorted by name and precision, a line for each group.

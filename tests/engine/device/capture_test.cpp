@@ -2,6 +2,7 @@
 // does.
 #include <bit>
 #include <functional>
+#include <optional>
 #include <thread>
 
 #include "kernels/ops/accumulate.h"
@@ -202,6 +203,23 @@ TEST(Capture, MemoryFreedMeanwhileBreaksItAndIsGivenBackLater) {
   EXPECT_EQ(code_of([&] { s.a.end_capture(); }), "cudaErrorStreamCaptureInvalidated");
   s.a.synchronize();
   EXPECT_EQ(s.device.backend().memory_in_use(), before);
+}
+
+// The CUDA device waits for the stream, which no capture permits.
+TEST(Capture, IsBrokenByTheEndOfAStreamAndNotByThatOfAnEvent) {
+  Bench s;
+  std::optional<Stream> stream(std::in_place, s.device, "c");
+  s.a.begin_capture();
+  { const Event event(s.device); }
+  { const Stream fresh(s.device, "fresh"); }
+  EXPECT_EQ(s.a.capture_status(), CaptureStatus::invalidated);
+  s.a.abort_capture();
+  s.a.begin_capture();
+  { const Event event(s.device); }
+  EXPECT_EQ(s.a.capture_status(), CaptureStatus::active);
+  stream.reset();
+  EXPECT_EQ(s.a.capture_status(), CaptureStatus::invalidated);
+  EXPECT_EQ(code_of([&] { s.a.end_capture(); }), "cudaErrorStreamCaptureInvalidated");
 }
 
 TEST(Capture, OtherThreadsMayAllocateAndPollMeanwhile) {

@@ -76,6 +76,43 @@ TEST(Device, TellsTheObserverOfEveryCallInOrder) {
                              "0: begin",         "0: abort",      "unpin",        "release"}));
 }
 
+// The numbers are those by which all other calls name the same things.
+TEST(Device, TellsTheObserverOfEveryBeginAndEnd) {
+  struct Lives : Observer {
+    void on_call(const IssuedCall& issued) override {
+      const std::string stream = std::to_string(issued.stream);
+      const auto add = [this](const std::string& line) { lines.push_back(line); };
+      std::visit(Overloaded{
+                     [&](const CreateStreamCall& c) { add("stream " + stream + " " + c.name); },
+                     [&](const DestroyStreamCall&) { add("no stream " + stream); },
+                     [&](const CreateEventCall& c) {
+                       add("event " + std::to_string(c.event) + " " + c.name);
+                     },
+                     [&](const DestroyEventCall& c) { add("no event " + std::to_string(c.event)); },
+                     [&](const EndCaptureCall& c) { add("graph " + std::to_string(c.graph)); },
+                     [&](const DestroyGraphCall& c) { add("no graph " + std::to_string(c.graph)); },
+                     [](const auto&) {},
+                 },
+                 issued.call);
+    }
+    std::vector<std::string> lines;
+  } lives;
+  Device device(open_sim(), &lives);
+  {
+    Stream a(device, "a"), b(device, "b");
+    Event e(device, "e"), f(device, "f");
+    a.begin_capture();
+    Graph graph = a.end_capture();
+    a.begin_capture();
+    graph = a.end_capture();
+    e = std::move(f);
+  }
+  EXPECT_EQ(lives.lines,
+            (std::vector<std::string>{"stream 0 a", "stream 1 b", "event 0 e", "event 1 f",
+                                      "graph 0", "graph 1", "no graph 0", "no event 0",
+                                      "no graph 1", "no event 1", "no stream 1", "no stream 0"}));
+}
+
 TEST(Device, AFailedCaptureIsToldAsAbortedAndTheNextOneWorks) {
   Diary diary;
   Device device(open_sim(), &diary);

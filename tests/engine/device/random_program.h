@@ -3,6 +3,7 @@
 // devices conform if these are equal.
 #pragma once
 
+#include <array>
 #include <random>
 
 #include "tests/engine/device/on_sim.h"
@@ -24,6 +25,7 @@ class RandomProgram {
     for (BackendGraph* graph : graphs_) backend_->destroy_graph(graph);
     for (BackendEvent* event : events_) backend_->destroy_event(event);
     for (BackendStream* stream : streams_) backend_->destroy_stream(stream);
+    if (extra_) backend_->destroy_stream(extra_);
     for (void* buffer : buffers_) backend_->release(buffer);
     if (spare_) backend_->release(spare_);
   }
@@ -48,20 +50,27 @@ class RandomProgram {
     return found;
   }
   void call() {
-    const std::size_t s = below(kStreams), e = below(kStreams), what = below(24);
+    const std::size_t s = below(kStreams), e = below(kStreams), what = below(27);
     BackendStream* stream = streams_[s];
     BackendEvent* event = events_[e];
     const std::string on = " " + std::to_string(s) + " " + std::to_string(e);
     if (what < 5) return fill(s, on);
-    if (what < 8) return say("record" + on, [&] { backend_->record(stream, event, false); });
+    if (what < 8) return record(s, e, on);
     if (what < 11) return say("wait" + on, [&] { backend_->wait(stream, event, false); });
     if (what < 13) return say("begin" + on, [&] { backend_->begin_capture(stream); });
     if (what < 16) return end(stream);
     if (what < 18) return launch(s, on);
+    if (what == 24) return renew_event(e);
+    if (what == 26) return destroy_graph();
     if (below(3) != 0) return fill(s, on);  // The rest breaks most captures, so it is rare.
+    if (what == 18 || what == 19) external_[e] = true;
     if (what == 18)
       return say("record external" + on, [&] { backend_->record(stream, event, true); });
     if (what == 19) return say("wait external" + on, [&] { backend_->wait(stream, event, true); });
+    if (what == 25 && extra_)
+      return say("destroy stream",
+                 [&] { backend_->destroy_stream(std::exchange(extra_, nullptr)); });
+    if (what == 25) return say("create stream", [&] { extra_ = backend_->create_stream("extra"); });
     if (what == 20) return say("synchronize" + on, [&] { backend_->synchronize(stream); });
     if (what == 21) return say("synchronize event" + on, [&] { backend_->synchronize(event); });
     if (what == 22)
@@ -76,6 +85,26 @@ class RandomProgram {
     say("fill" + on, [&] {
       backend_->fill(streams_[s], static_cast<std::byte*>(buffers_[s]) + first, byte, count);
     });
+  }
+  void record(std::size_t s, std::size_t e, const std::string& on) {
+    captured_[e] = backend_->capture_status(streams_[s]) != CaptureStatus::none;
+    say("record" + on, [&] { backend_->record(streams_[s], events_[e], false); });
+  }
+  // Records and waits that are under way go on. What becomes of an event that a capture or a graph
+  // holds was not measured.
+  void renew_event(std::size_t e) {
+    if (captured_[e] || external_[e]) return;
+    say("renew event " + std::to_string(e), [&] {
+      backend_->destroy_event(events_[e]);
+      events_[e] = backend_->create_event();
+    });
+  }
+  // Not during a capture: that was not measured.
+  void destroy_graph() {
+    if (graphs_.empty() || is_capturing()) return;
+    BackendGraph* const graph = graphs_[below(graphs_.size())];
+    std::erase(graphs_, graph);
+    say("destroy graph", [&] { backend_->destroy_graph(graph); });
   }
   void end(BackendStream* stream) {
     say("end", [&] { graphs_.push_back(backend_->end_capture(stream)); });
@@ -113,6 +142,8 @@ class RandomProgram {
   std::mt19937_64 random_;
   std::vector<BackendStream*> streams_;
   std::vector<BackendEvent*> events_;
+  std::array<bool, kStreams> captured_{}, external_{};  // Of each event, its last record; any call.
+  BackendStream* extra_ = nullptr;                      // Never has work.
   std::vector<void*> buffers_;
   std::vector<BackendGraph*> graphs_;
   void* spare_ = nullptr;

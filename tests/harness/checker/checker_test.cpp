@@ -325,6 +325,118 @@ TEST(Checker, StopsBeforeTheHazardousOpRuns) {
   EXPECT_EQ(read(bench.compute, bench.y), std::vector<float>(64, 0.0f));
 }
 
+Graph captured_fill(Bench& bench, const Event* external = nullptr) {
+  bench.compute.begin_capture();
+  bench.compute.fill(bench.x.data(), 1, 256);
+  if (external != nullptr) bench.compute.record(*external, true);
+  return bench.compute.end_capture();
+}
+
+std::string first_hazard(const Bench& bench) {
+  return bench.checker.hazards().empty() ? "" : text(bench.checker.hazards().front());
+}
+
+TEST(Checker, FindsAGraphDestroyedWhileItsLaunchMayRun) {
+  for (const bool waits : {false, true}) {
+    Bench bench;
+    {
+      const Graph graph = captured_fill(bench);
+      bench.loader.launch(graph);
+      bench.loader.launch(graph);
+      if (waits) bench.loader.synchronize();
+    }
+    EXPECT_EQ(first_hazard(bench),
+              waits ? ""
+                    : "destroyed while in use: graph 0. It is not ordered after its replay 1 on "
+                      "stream loader. Missing edge: loader -> the host. Record an event on loader "
+                      "after its replay 1 on stream loader, and synchronise with it before graph 0 "
+                      "is destroyed.");
+  }
+}
+
+TEST(Checker, FindsAGraphDestroyedDuringACapture) {
+  Bench bench;
+  std::optional<Graph> graph = captured_fill(bench);
+  bench.compute.begin_capture();
+  graph.reset();
+  bench.compute.abort_capture();
+  EXPECT_EQ(kinds(bench.checker), Kinds{HazardKind::destroyed_in_use});
+  EXPECT_THAT(first_hazard(bench), HasSubstr("A capture is under way on stream compute."));
+}
+
+TEST(Checker, FindsAnEventDestroyedBeforeItsRecordOrAWaitForItIsOver) {
+  for (const bool waited : {false, true}) {
+    for (const bool known : {false, true}) {
+      Bench bench;
+      {
+        const Event event(bench.device, "loaded");
+        bench.stage();
+        bench.load(bench.loader);
+        bench.loader.record(event);
+        bench.compute.fill(bench.y.data(), 0, 256);
+        if (waited) bench.compute.wait(event);
+        if (!waited || !known) event.synchronize();
+        if (!waited && !known) bench.loader.record(event), bench.load(bench.loader);
+        if (!waited && !known) bench.loader.record(event);
+        if (waited && known) bench.compute.synchronize();
+      }
+      if (known) {
+        EXPECT_EQ(first_hazard(bench), "");
+      } else {
+        EXPECT_THAT(first_hazard(bench),
+                    HasSubstr("event 1 (loaded). It is not ordered after its "
+                              "last record and the waits for it. Missing "
+                              "edge: " +
+                              std::string(waited ? "compute" : "loader") + " -> the host."));
+      }
+    }
+  }
+}
+
+TEST(Checker, FindsAnEventDestroyedBeforeTheGraphThatRecordsIt) {
+  for (const bool graph_first : {true, false}) {
+    Bench bench;
+    std::optional<Event> event(bench.device);
+    std::optional<Graph> graph = captured_fill(bench, &*event);
+    bench.compute.launch(*graph);
+    bench.compute.synchronize();
+    if (graph_first) graph.reset();
+    event.reset();
+    EXPECT_EQ(first_hazard(bench), graph_first
+                                       ? ""
+                                       : "destroyed while in use: event 1 (event). Graph 0 records "
+                                         "it or waits for it, and lives. Destroy the graph first.");
+  }
+}
+
+TEST(Checker, FindsAStreamDestroyedWhileItWorks) {
+  for (const bool waits : {false, true}) {
+    Bench bench;
+    {
+      const Stream side(bench.device, "side");
+      side.fill(bench.x.data(), 0, 256);
+      if (waits) side.synchronize();
+    }
+    EXPECT_EQ(kinds(bench.checker), waits ? Kinds{} : Kinds{HazardKind::destroyed_in_use});
+  }
+}
+
+TEST(Checker, FindsACommunicatorDestroyedBeforeTheGraphThatHoldsItsCalls) {
+  for (const bool graph_first : {true, false}) {
+    Checker checker({.stop = false, .dropped = {}});
+    auto* const ranks = reinterpret_cast<BackendCommunicator*>(&checker);  // Never called.
+    const auto captured = std::make_shared<Ledger>();
+    captured->append({ExchangeCall{{ranks, CollectiveKind::all_reduce, {}, 0, 2}}, 0});
+    checker.on_call({CreateStreamCall{"compute"}, 0});
+    checker.on_call({CreateCommunicatorCall{ranks}});
+    checker.on_call({BeginCaptureCall{}, 0});
+    checker.on_call({EndCaptureCall{0, captured}, 0});
+    if (graph_first) checker.on_call({DestroyGraphCall{0}});
+    checker.on_call({DestroyCommunicatorCall{ranks}});
+    EXPECT_EQ(kinds(checker), graph_first ? Kinds{} : Kinds{HazardKind::destroyed_in_use});
+  }
+}
+
 TEST(RedundantEdges, AreThoseThatProtectNothing) {
   Checker checker;
   CallLog log(checker);
