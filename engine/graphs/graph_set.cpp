@@ -29,29 +29,29 @@ std::string to_text(const GraphKey& key) {
 
 // Calls that are illegal while a stream captures, as a hidden allocation or wait in a layer would
 // be: none but faults.
-void GraphSet::make_illegal_calls() {
+static void make_illegal_calls(const Stream& stream) {
   using Call = std::function<void()>;
-  const auto allocate = [&] { DeviceBuffer(stream_.device(), 256); };
-  const auto wait = [&] { stream_.synchronize(); };
-  const auto destroy = [&] { destroy_evicted(); };
+  const auto allocate = [&] { DeviceBuffer(stream.device(), 256); };
+  const auto wait = [&] { stream.synchronize(); };
   const Call hidden_allocation = faulty<Call>(
       "allocation-during-capture", [] {}, allocate);
   const Call hidden_wait = faulty<Call>(
       "host-wait-during-capture", [] {}, wait);
-  const Call hidden_destruction = faulty<Call>(
-      "graph-destroyed-during-a-capture", [] {}, destroy);
   hidden_allocation();
   hidden_wait();
-  hidden_destruction();
 }
 
 void GraphSet::capture(const GraphKey& key, const Body& body) {
+  const Body destroy = [this] { destroy_evicted(); };
+  const Body hidden_destruction = faulty<Body>(
+      "graph-destroyed-during-a-capture", [] {}, destroy);
   // Calls after the launch do not belong to a place inside of the graph.
   const StepLocation place = stream_.device().place;
   stream_.begin_capture();
   try {
     body();
-    make_illegal_calls();
+    make_illegal_calls(stream_);
+    hidden_destruction();
     const auto [place_of, is_new] =
         graphs_.try_emplace(key, Captured{stream_.end_capture(), addresses_()});
     require(is_new, "a graph is captured once");

@@ -71,7 +71,6 @@ class GraphSet {
   void use(int bucket) { last_use_[bucket] = ++uses_; }
   void evict_but(int bucket);  // While the graphs exceed the limit.
   void evict(int bucket);
-  void make_illegal_calls();
 
   const Stream& stream_;
   Addresses addresses_;

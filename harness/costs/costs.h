@@ -17,7 +17,7 @@ using Costs = std::map<std::string, std::map<std::string, std::int64_t>>;
 // Bytes that are allocated when a step has ended, and how many streams, events and graphs exist,
 // over all ranks of the process, by step.
 struct StepMemory {
-  std::vector<std::int64_t> device, pinned, objects;
+  std::vector<std::int64_t> device = {}, pinned = {}, objects = {};
 };
 
 // One scenario in one precision, in the file `costs.txt` beside the scenario's file.

@@ -64,6 +64,9 @@ TEST(Costs, EqualStepsHaveEqualMemory) {
               HasSubstr("device memory is 31 bytes after step 4 and was 30 after step 2"));
   EXPECT_THAT(memory_growth(scenario, {.device = {}, .pinned = {1, 1, 1, 1, 1, 2}}),
               HasSubstr("pinned memory is 2 bytes after step 5"));
+  EXPECT_THAT(memory_growth(scenario, {.objects = {1, 1, 2, 2, 3, 3}}),
+              HasSubstr("the number of streams, events and graphs is 3 after step 4 and was 2 "
+                        "after step 2"));
   scenario.cuda_graph.max_packed_seqs = {1};  // Overflow tables grow for a period more.
   EXPECT_EQ(memory_growth(scenario, {.device = {9, 20, 30, 30, 31, 31}, .pinned = {}}), "");
   EXPECT_THAT(memory_growth(scenario, {.device = {9, 20, 30, 30, 31, 31, 31, 32}, .pinned = {}}),
