@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <ostream>
 #include <stdexcept>
 
@@ -129,7 +130,7 @@ class CollectiveProgram {
       captured_ = true;
       origin.begin_capture();
       body();
-      const Graph graph = origin.end_capture();
+      const Graph& graph = graph_.emplace(origin.end_capture());
       Ledger ledger;
       {
         const Device::RecordOnly only(device_, ledger);
@@ -181,6 +182,7 @@ class CollectiveProgram {
     bool captured_ = false;
     std::vector<Event>
         touched_;  // What this rank itself did to a buffer on a stream: eagerly, then in the graph.
+    std::optional<Graph> graph_;
   };
 
   int ranks_;
