@@ -1,5 +1,7 @@
 #include "scenarios/by_one_rank.h"
 
+#include <algorithm>
+
 namespace lockstep {
 
 Scenario by_one_rank(Scenario scenario) {
@@ -11,6 +13,31 @@ Scenario by_one_rank(Scenario scenario) {
   scenario.parallel = {};
   scenario.fsdp = {};
   return scenario;
+}
+
+Scenario by_ranks(Scenario scenario, std::int64_t ranks) {
+  Scenario::Training& training = scenario.training;
+  const auto share = [&](std::int64_t count) { return count * scenario.parallel.data / ranks; };
+  training.microbatches = share(training.microbatches);
+  std::int64_t fewest = training.microbatches;
+  for (Scenario::MicrobatchChange& change : training.change_microbatches_at) {
+    change.microbatches = share(change.microbatches);
+    fewest = std::min(fewest, change.microbatches);
+  }
+  training.in_flight = std::min(training.in_flight, fewest);
+  training.resume_at.clear();
+  scenario.parallel.data = ranks;
+  return scenario;
+}
+
+bool divides_microbatches(const Scenario& scenario, std::int64_t ranks) {
+  const Scenario::Training& training = scenario.training;
+  const auto divides = [&](std::int64_t count) {
+    return count * scenario.parallel.data % ranks == 0;
+  };
+  return divides(training.microbatches) &&
+         std::all_of(training.change_microbatches_at.begin(), training.change_microbatches_at.end(),
+                     [&](const auto& change) { return divides(change.microbatches); });
 }
 
 }  // namespace lockstep

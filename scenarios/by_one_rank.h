@@ -8,4 +8,10 @@ namespace lockstep {
 // defaults.
 Scenario by_one_rank(Scenario scenario);
 
+// The same training by so many ranks, which divide its microbatches; no deeper in flight than these
+// allow. It is not resumed.
+Scenario by_ranks(Scenario scenario, std::int64_t ranks);
+// Whether so many ranks can have equally many of the microbatches of each step.
+bool divides_microbatches(const Scenario& scenario, std::int64_t ranks);
+
 }  // namespace lockstep

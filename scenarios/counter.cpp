@@ -7,8 +7,8 @@ namespace lockstep {
 namespace {
 
 // In the order of the enumerators.
-const std::array<std::string, 41>& all_names() {
-  static const std::array<std::string, 41> list{"graphs_captured",
+const std::array<std::string, 42>& all_names() {
+  static const std::array<std::string, 42> list{"graphs_captured",
                                                 "graph_replays",
                                                 "eager_fallbacks",
                                                 "graphs_evicted",
@@ -47,6 +47,7 @@ const std::array<std::string, 41>& all_names() {
                                                 "fallbacks_cut",
                                                 "evaluation_replays",
                                                 "capture_passes",
+                                                "resumes",
                                                 "door_faults_struck",
                                                 "planted_fault_met"};
   return list;

@@ -49,6 +49,7 @@ enum class Counter : std::uint8_t {
   fallbacks_cut,        // A part of a step, which the graph of a whole step cannot run.
   evaluation_replays,   // Of forward graphs that cuda_graph.evaluation asks for.
   capture_passes,       // Forward and backward passes of cuda_graph.capture_passes.
+  resumes,              // How often a judged run was saved, destroyed and loaded.
   // Those of planted faults are in results alone; `expect.counters` may not name them.
   door_faults_struck,  // How often a fault at the device met its call.
   planted_fault_met    // The same of any planted fault, at the device or in the code.

@@ -137,6 +137,13 @@ struct Scenario {
     std::int64_t step = 0, microbatches = 0;
     friend bool operator==(const MicrobatchChange&, const MicrobatchChange&) = default;
   };
+  // Where a judged run is saved, destroyed and loaded.
+  struct Resume {
+    std::int64_t step = 0;
+    std::int64_t microbatch = 0;  // The microbatches of the step, of all ranks, that are done.
+    std::int64_t data = 0;        // The number of ranks from here on; 0: parallel.data.
+    friend bool operator==(const Resume&, const Resume&) = default;
+  };
   struct Training {
     std::int64_t steps = 3, microbatches = 2, in_flight = 2;
     struct Optimizer {
@@ -150,6 +157,7 @@ struct Scenario {
     std::int64_t seed = 1, eval_every = 0;
     std::vector<std::int64_t> recapture_at;
     std::vector<MicrobatchChange> change_microbatches_at;
+    std::vector<Resume> resume_at;
     // Microbatches a rank runs in `step`.
     std::int64_t microbatches_at(std::int64_t step) const;
   } training;

@@ -53,7 +53,8 @@ Loader::Loader(Device& device, const PackShape& shape, std::int64_t capacity, in
   const std::int64_t size = 2 * shape.rows + table_size(capacity);
   for (int m = 0; m < microbatches; ++m) {
     auto entry = std::make_unique<Entry>();
-    const Tensor<std::int32_t> block = pool_.make<std::int32_t>(1, size);
+    const Tensor<std::int32_t> block =
+        pool_.make<std::int32_t>(1, faulty("inputs-have-room-for-two-packs", size, 2 * size));
     const DocumentTable table = table_in(block.data + 2 * shape.rows, capacity);
     entry->inputs = {block.columns(0, shape.rows), block.columns(shape.rows, shape.rows),
                      table.lengths, table.numbers, table.count};

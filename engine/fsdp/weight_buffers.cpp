@@ -1,6 +1,7 @@
 #include "engine/fsdp/weight_buffers.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -152,9 +153,18 @@ int WeightBuffers::free_slot(int unit) {
   return -1;
 }
 
+// What a gather waits for beside the last reader of its slot: nothing, but for a fault.
+void WeightBuffers::await_no_more() {
+  const std::function<void()> all_of_compute = [this] { fork(); };
+  const auto awaited = faulty<std::function<void()>>(
+      "gather-waits-for-all-of-compute", [] {}, all_of_compute);
+  awaited();
+}
+
 bool WeightBuffers::gather(int unit) {
   const int index = free_slot(unit);
   if (index < 0) return false;
+  await_no_more();
   Slot& to = slot(index);
   if (to.read) stream_.wait(to.released);
   // The graphs of the first steps hold the address of `to`: later, another slot is a fault.

@@ -68,6 +68,7 @@ class WeightBuffers {
     Event gathered, released;
   };
   void fork();
+  void await_no_more();
   Slot& slot(int index) { return *at(slots_, index); }
   const std::vector<int>& choices(int unit) const { return at(plan_.choices, unit); }
   Slot* holding(int unit);

@@ -267,7 +267,10 @@ void Offloader::note_out(Group& group, int slot) {
 
 std::int64_t Offloader::inflight_limit() const {
   constexpr auto kNoLimit = std::numeric_limits<std::int64_t>::max();
-  return faulty("offload-awaits-no-copy", max_inflight_.value_or(kNoLimit), kNoLimit);
+  const std::int64_t asked = max_inflight_.value_or(kNoLimit);
+  const std::int64_t newest = max_inflight_ ? 0 : kNoLimit;
+  return faulty("offload-awaits-no-copy",
+                faulty("throttle-waits-for-the-newest-copy", asked, newest), kNoLimit);
 }
 
 // Compute waits until at most `max_inflight` d2h copies are open. In a graph of a whole iteration

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/core/contract.h"
+#include "kernels/core/fault.h"
 #include "scenarios/by_one_rank.h"
 #include "scenarios/io/reader.h"
 
@@ -39,6 +40,7 @@ std::string run_fingerprint(const Scenario& scenario) {
     optimizer.decay_steps = plain.training.optimizer.decay_steps;
   run.training.in_flight = plain.training.in_flight;
   run.training.recapture_at.clear();
+  run.training.resume_at.clear();
   run.cuda_graph = plain.cuda_graph;
   run.offload = plain.offload;
   run.checker = plain.checker;
@@ -97,8 +99,10 @@ class Parts {
   // Only the sums over ranks matter, so the counts of ranks beyond the present number are
   // distributed over these.
   void add_counts() {
+    const std::int64_t stride =
+        faulty("resume-forgets-the-counts-of-other-ranks", ranks_, progress_.ranks);
     for (const ExpertState& expert : loop_.expert_states()) {
-      for (std::int64_t from = rank_; expert.bias && from < progress_.ranks; from += ranks_) {
+      for (std::int64_t from = rank_; expert.bias && from < progress_.ranks; from += stride) {
         add({"counts of rank " + std::to_string(from) + of_layer(expert),
              2,
              expert.step.cols,

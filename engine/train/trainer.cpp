@@ -1,5 +1,6 @@
 #include "engine/train/trainer.h"
 
+#include <functional>
 #include <utility>
 
 #include "engine/train/step_state.h"
@@ -54,6 +55,7 @@ std::int64_t Trainer::microbatches_done() const { return impl_->microbatches_don
 void Trainer::Impl::load_state(const StepData& data, bool training) {
   StepState state =
       step_state(scenario, {.steps_done = steps_done,
+                            .steps_since_load = steps_done - steps_loaded,
                             .targets = faulty("loss-normaliser-baked", data.targets, first_targets),
                             .microbatches = std::ssize(data.microbatches),
                             .ranks = ranks()});
@@ -78,7 +80,7 @@ void Trainer::Impl::clear_gradients() {
 void Trainer::Impl::draw_ahead() {
   ahead_of = -1;
   try {
-    ahead = data.training(steps_done + 1);
+    ahead = documents_of(steps_done + 1);
     ahead_of = steps_done + 1;
   } catch (const std::exception&) {
     ahead = {};
@@ -86,9 +88,13 @@ void Trainer::Impl::draw_ahead() {
 }
 
 StepData Trainer::Impl::take_data() {
-  if (ahead_of != steps_done) return data.training(steps_done);
+  if (ahead_of != steps_done) return documents_of(steps_done);
   ahead_of = -1;
   return std::move(ahead);
+}
+
+StepData Trainer::Impl::documents_of(std::int64_t step) const {
+  return data.training(faulty("resume-reads-documents-from-the-start", step, step - steps_loaded));
 }
 
 void Trainer::Impl::start() {
@@ -97,7 +103,8 @@ void Trainer::Impl::start() {
   device.enter_step(steps_done);
   if (first_targets == 0) first_targets = data.targets;
   load_state(data, true);
-  loop.start(steps_done, data, cleared || microbatches_done > 0);
+  const bool continued = cleared || microbatches_done > 0;
+  loop.start(steps_done, data, faulty("resume-clears-the-gradients-so-far", continued, cleared));
   started = std::move(data);
 }
 
@@ -243,6 +250,10 @@ StepResult Trainer::evaluate() {
   const std::int64_t step = my.steps_done - 1;
   const StepData data = my.data.evaluation(step);
   my.device.enter_step(step);
+  const std::function<void()> keep = [&] { my.pool.make<float>(1, 64); };
+  const auto kept = faulty<std::function<void()>>(
+      "evaluation-keeps-memory", [] {}, keep);
+  kept();
   my.load_state(data, false);
   my.loop.evaluate(step, data);
   my.steps_done += faulty("evaluation-counts-as-a-step", 0, 1);

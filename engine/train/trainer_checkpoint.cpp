@@ -110,6 +110,7 @@ void Trainer::load(const std::string& path) {
   my.loop.parameters().round(my.loop.compute());
   gather_again(my.loop.sharder());
   my.steps_done = faulty("checkpoint-forgets-the-step", progress.steps, 0);
+  my.steps_loaded = my.steps_done;
   my.microbatches_done = progress.microbatches / my.ranks();
   my.cleared = false;
   my.started = faulty("load-keeps-the-step-begun", std::optional<StepData>(), my.started);
@@ -133,12 +134,20 @@ void Trainer::set_weights(const std::map<std::string, std::vector<float>>& whole
   gather_again(my.loop.sharder());
 }
 
+// What of the stored values goes on: all of them, but for faults.
+static const std::vector<float>* kept(const std::string& kind, const std::vector<float>& values,
+                                      const std::vector<float>& zeros) {
+  const std::vector<float>* const left = faulty("resume-forgets-the-losses-so-far", &values,
+                                                kind.ends_with("losses") ? &zeros : &values);
+  return faulty("resume-forgets-the-expert-bias", left, kind == "expert_bias" ? &zeros : left);
+}
+
 void Trainer::Impl::restore(const ResidentShard& shard, const TensorShard& stored) const {
   if (shard.counts) return restore_counts(shard, stored);
   if (stored.values.empty()) return;
   const std::vector<float> zeros(stored.values.size());
   const std::string kind = stored.name.substr(0, stored.name.find('/'));
-  const std::vector<float>* values = &stored.values;
+  const std::vector<float>* values = kept(kind, stored.values, zeros);
   values = faulty("checkpoint-forgets-moments", values, kind == "weight" ? values : &zeros);
   values = faulty("checkpoint-forgets-the-gradients-so-far", values,
                   kind.starts_with("gradient") ? &zeros : values);

@@ -159,6 +159,19 @@ void write_expectations(std::ostringstream& out, const Scenario& scenario) {
   }
 }
 
+void write_resumes(std::ostream& out, const Scenario& scenario) {
+  if (scenario.training.resume_at.empty()) return;
+  out << "\na run of its own is saved, destroyed and loaded\n";
+  for (const Scenario::Resume& one : scenario.training.resume_at) {
+    out << "  before step " << one.step;
+    if (one.microbatch > 0)
+      out << ", microbatch " << one.microbatch << " of " << global_microbatches(scenario, one.step);
+    if (one.data != 0 && one.data != scenario.parallel.data)
+      out << ", and goes on with " << one.data << (one.data == 1 ? " rank" : " ranks");
+    out << "\n";
+  }
+}
+
 std::string description(const Scenario& scenario) {
   std::ostringstream out;
   out << scenario.name << "\n";
@@ -169,6 +182,7 @@ std::string description(const Scenario& scenario) {
   write_regions(out, scenario);
   write_memory(out, scenario, write_parameters(out, scenario));
   write_estimate(out, scenario);
+  write_resumes(out, scenario);
   write_attention(out, scenario);
   if (!scenario.offload.modules.empty()) out << offload_table(scenario, plan_offload(scenario));
   const std::string sharding = sharding_table(scenario);

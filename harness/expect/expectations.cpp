@@ -429,6 +429,8 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
                          "model.core_attention"));
   add_routing(scenario, totals.pairs, list);
   add_waits(totals, list);
+  const std::int64_t resumes = std::ssize(scenario.training.resume_at);
+  if (resumes > 0) list.push_back(exactly(Counter::resumes, resumes, "training.resume_at"));
   list.push_back({.counter = Counter::ops, .min = 1, .why = "a run without an op proves nothing"});
   return list;
 }

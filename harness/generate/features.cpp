@@ -1,6 +1,7 @@
 #include "harness/generate/features.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "harness/expect/sharding_plan.h"
@@ -48,6 +49,9 @@ struct Facts {
     }
   }
   bool graphs() const { return with_graphs(s); }
+  bool resumes(const std::function<bool(const Scenario::Resume&)>& so) const {
+    return std::any_of(s.training.resume_at.begin(), s.training.resume_at.end(), so);
+  }
   bool layer(const char* symbols) const {
     return s.model.pattern.find(symbols) != std::string::npos;
   }
@@ -371,6 +375,12 @@ constexpr Row kRows[] = {
      [](F f) { return f.draws(Shape::published); }},
     {Trait::a_histogram_of_documents, "a histogram of documents", kSwitch,
      [](F f) { return f.draws(Shape::histogram); }},
+    {Trait::resumed, "resumed", kSwitch, [](F f) { return !f.training().resume_at.empty(); }},
+    {Trait::resumed_within_a_step, "resumed within a step", kSwitch,
+     [](F f) { return f.resumes([](auto& one) { return one.microbatch > 0; }); }},
+    {Trait::resumed_on_other_ranks, "resumed on other ranks", kSwitch,
+     [](F f) { return f.resumes([&](auto& one) {
+       return one.data != 0 && one.data != f.s.parallel.data; }); }},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMostTraits);
@@ -379,11 +389,11 @@ constexpr bool is_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  return std::size(kRows) == static_cast<std::size_t>(Trait::a_histogram_of_documents) + 1;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::resumed_on_other_ranks) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 // Campaign files of before have a trait's bit where it was.
-static_assert(static_cast<int>(Trait::a_histogram_of_documents) == 146, "a new trait goes last");
+static_assert(static_cast<int>(Trait::resumed_on_other_ranks) == 149, "a new trait goes last");
 
 }  // namespace
 

@@ -295,6 +295,23 @@ void draw_added(Choices& c, Scenario& s) {
   draw_capture_passes(c, s);
 }
 
+// Between steps; where gradients are sharded also within one, and on other ranks.
+void draw_resumes(Choices& c, Scenario& s) {
+  if (!c.one_in(5)) return;
+  const bool shards =
+      s.fsdp.strategy == Sharding::optim_grads || s.fsdp.strategy == Sharding::optim_grads_params;
+  Scenario::Resume one{.step = c.between(0, s.training.steps - 1)};
+  const std::int64_t of_a_rank = s.training.microbatches_at(one.step);
+  if (shards && c.one_in(2)) one.microbatch = c.between(0, of_a_rank - 1) * s.parallel.data;
+  if (shards && c.one_in(2)) one.data = c.between(1, 4);
+  std::vector<Scenario::Resume>& list = s.training.resume_at;
+  list = {one};
+  if (one.step + 1 < s.training.steps && c.one_in(3))
+    list.push_back({.step = c.between(one.step + 1, s.training.steps - 1)});
+  if (!check_legality(s).empty()) list.front().data = 0;
+  if (!check_legality(s).empty()) list.clear();
+}
+
 // Settings of one schedule.
 void draw_checker(Choices& c, const Swarm& swarm, Scenario::Checker& checker) {
   checker.schedule.seed = draw_seed(c, swarm);
@@ -346,6 +363,7 @@ Scenario generate_scenario(Choices& c) {
   draw_sharding(c, s);
   draw_pressure(c, s);
   draw_added(c, s);
+  draw_resumes(c, s);
   return s;
 }
 

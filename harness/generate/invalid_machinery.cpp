@@ -152,6 +152,11 @@ constexpr InvalidEdit kEdits[] = {
        s.expect.judge = "loss";
        return true;
      }},
+    {"L44",
+     [](Scenario& s, Choices& c) {
+       s.training.resume_at = {{.step = c.one_in(2) ? s.training.steps : 0}};
+       return true;
+     }},
     {"L42",
      [](Scenario& s, Choices&) {
        s.model.recompute = {Recompute::mlp_act, Recompute::mlp};

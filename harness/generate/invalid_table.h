@@ -16,7 +16,7 @@ struct InvalidEdit {
   bool (*breaks)(Scenario&, Choices&);
 };
 std::span<const InvalidEdit> training_edits();   // L00 to L23: model, data, training, graphs.
-std::span<const InvalidEdit> machinery_edits();  // L24 to L43: offload, sharding, ranks, checker.
+std::span<const InvalidEdit> machinery_edits();  // L24 to L44: offload, sharding, ranks, checker.
 
 // Helpers of both tables.
 inline bool has(const Scenario& s, char symbol) {

@@ -154,6 +154,9 @@ enum class Trait : std::uint8_t {
   passes_of_captures,
   published_counts_of_documents,
   a_histogram_of_documents,
+  resumed,
+  resumed_within_a_step,
+  resumed_on_other_ranks,
 };
 
 }  // namespace lockstep

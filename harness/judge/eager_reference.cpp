@@ -82,6 +82,7 @@ Scenario eager(const Scenario& scenario) {
   s.cuda_graph.impl = GraphImpl::none;
   s.cuda_graph.modules.clear();
   s.training.recapture_at.clear();
+  s.training.resume_at.clear();
   s.offload = {};
   return s;
 }

@@ -54,6 +54,31 @@ bool observed_step(std::int64_t step, ExpectedSteps& steps, ComparedRun::Rank& r
   return rank.holds_so_far();
 }
 
+// Runs all steps, reported to `told`, and counts. `costs` is closed where a rank's steps end.
+void compare_results(const JudgedCase& one, const ReferenceResults& reference,
+                     const SimOptions& sim, Observer* told, CostCounter& costs,
+                     RunOutcome& outcome) {
+  ComparedRun run(one.scenario, one.data, one.options, sim, Compared::result_only, told);
+  const RunProgress progress(one.options, "unobserved run", one.scenario.training.steps);
+  collect(outcome, run, [&] {
+    run.on_ranks([&](ComparedRun::Rank& rank) {
+      std::int64_t step = 0;
+      while (step < one.scenario.training.steps && unobserved_step(step, reference, rank, progress))
+        ++step;
+      costs.close(rank.engine.number());
+      run.count(rank.engine);
+      if (step == one.scenario.training.steps) compare_state(outcome, reference, rank);
+    });
+  });
+  outcome.delayed = run.device().delayed();
+  outcome.counters = merged(run.counters(), one.ranks_are_processes());
+  const std::string differ = disagreement(run.counters());
+  if (outcome.holds() && !differ.empty())
+    outcome.finding = {.judge = JudgeKind::vacuous, .reason = differ};
+}
+
+}  // namespace
+
 bool unobserved_step(std::int64_t step, const ReferenceResults& reference, ComparedRun::Rank& rank,
                      const RunProgress& progress) {
   static const StepData no_documents;
@@ -70,34 +95,13 @@ bool unobserved_step(std::int64_t step, const ReferenceResults& reference, Compa
   return rank.holds_so_far();
 }
 
-// Runs all steps, reported to `told`, and counts. `costs` is closed where a rank's steps end.
-void compare_results(const JudgedCase& one, const ReferenceResults& reference,
-                     const SimOptions& sim, Observer* told, CostCounter& costs,
-                     RunOutcome& outcome) {
-  ComparedRun run(one.scenario, one.data, one.options, sim, Compared::result_only, told);
-  const RunProgress progress(one.options, "unobserved run", one.scenario.training.steps);
-  collect(outcome, run, [&] {
-    run.on_ranks([&](ComparedRun::Rank& rank) {
-      std::int64_t step = 0;
-      while (step < one.scenario.training.steps && unobserved_step(step, reference, rank, progress))
-        ++step;
-      costs.close(rank.engine.number());
-      run.count(rank.engine);
-      if (step < one.scenario.training.steps) return;
-      StepComparison& last = rank.comparison.last();
-      last.compare_weights(reference.parameters);
-      last.compare_biases(rank.engine.trainer.expert_biases(), reference.expert_biases);
-      if (rank.holds_so_far()) compare_digest(outcome, rank, reference.digest);
-    });
-  });
-  outcome.delayed = run.device().delayed();
-  outcome.counters = merged(run.counters(), one.ranks_are_processes());
-  const std::string differ = disagreement(run.counters());
-  if (outcome.holds() && !differ.empty())
-    outcome.finding = {.judge = JudgeKind::vacuous, .reason = differ};
+void compare_state(RunOutcome& outcome, const ReferenceResults& reference,
+                   ComparedRun::Rank& rank) {
+  StepComparison& last = rank.comparison.last();
+  last.compare_weights(reference.parameters);
+  last.compare_biases(rank.engine.trainer.expert_biases(), reference.expert_biases);
+  if (rank.holds_so_far()) compare_digest(outcome, rank, reference.digest);
 }
-
-}  // namespace
 
 SimOptions JudgedCase::simulator(std::int64_t seed) const {
   SimOptions sim = sim_options(scenario, seed);

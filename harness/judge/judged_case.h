@@ -15,6 +15,7 @@
 #include "harness/judge/compared_run.h"
 #include "harness/judge/eager_reference.h"
 #include "harness/judge/expected_steps.h"
+#include "harness/judge/run_progress.h"
 
 namespace lockstep {
 
@@ -61,6 +62,7 @@ struct RunOutcome {
   std::vector<std::string> redundant_edges = {};
   std::optional<Program> program = {};
   std::vector<bool> delayed = {};  // For each of checker.delays, whether it delayed a call.
+  std::int64_t resumes = 0;        // How often the run was saved, destroyed and loaded.
   std::int64_t launches = 0;       // Graph launches that the checker saw.
   // Sizes of captured graphs, by stream.
   std::map<int, std::vector<std::int64_t>> captured_calls = {};
@@ -80,6 +82,18 @@ RunOutcome observed_run(const JudgedCase& one, std::int64_t seed);
 // the run also records its program.
 RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& reference,
                           const SimOptions& sim, bool is_first);
+
+// Runs the engine in parts, as training.resume_at says: each begins with a new device and trainer
+// and loads what the part before it saved.
+RunOutcome resumed_run(const JudgedCase& one, const ReferenceResults& reference,
+                       const SimOptions& sim);
+
+// Runs a step and its evaluation, and compares their results. Returns whether no rank has found
+// anything.
+bool unobserved_step(std::int64_t step, const ReferenceResults& reference, ComparedRun::Rank& rank,
+                     const RunProgress& progress);
+// Compares what a rank has after the last step.
+void compare_state(RunOutcome& outcome, const ReferenceResults& reference, ComparedRun::Rank& rank);
 
 // Runs `body` and turns an exception from it into the outcome's finding.
 RunOutcome outcome_of(const std::function<void(RunOutcome&)>& body);

@@ -144,6 +144,7 @@ class Case {
         name_better(one);
     }
     if (holds() && one.explores()) explore_schedules(one, results);
+    if (holds() && !scenario_.training.resume_at.empty()) resume(one, results);
     if (!holds()) return;
     const std::string same = ranks_with_the_same_documents(scenario_, *data_);
     const bool trains = some_step_has_a_target(scenario_, *data_);
@@ -170,6 +171,14 @@ class Case {
     if (!observed.holds()) return apply(observed);
     triggered_ += observed.triggered;
     result_.reason += "; seen only when nobody looks at the device between passes";
+  }
+
+  void resume(const JudgedCase& one, const ReferenceResults& results) {
+    seed_ = scenario_.checker.schedule.seed;
+    const RunOutcome resumed = resumed_run(one, results, one.simulator(seed_));
+    apply(resumed);
+    result_.counters[Counter::resumes] = resumed.resumes;
+    if (!holds()) result_.reason += "; seen only in the run that is saved and loaded on its way";
   }
 
   void explore_schedules(const JudgedCase& one, const ReferenceResults& results) {

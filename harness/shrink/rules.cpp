@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "harness/expect/expectations.h"
+#include "scenarios/by_one_rank.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/rules/legality.h"
 #include "scenarios/rules/offload_modules.h"
@@ -105,6 +106,25 @@ ShrinkRule with_limits(const ShrinkRule& rule) {
 
 }  // namespace
 
+// Resumes that the steps, microbatches and ranks still allow.
+static void settle_resumes(Scenario& s) {
+  const bool shards =
+      s.fsdp.strategy == Sharding::optim_grads || s.fsdp.strategy == Sharding::optim_grads_params;
+  std::vector<Scenario::Resume> list;
+  for (Scenario::Resume one : s.training.resume_at) {
+    if (!shards || one.data == s.parallel.data) one.data = 0;
+    if (one.data != 0 && !divides_microbatches(s, one.data)) one.data = 0;
+    if (!shards || one.microbatch % s.parallel.data != 0) one.microbatch = 0;
+    const bool in_the_run =
+        one.step < s.training.steps && one.microbatch < global_microbatches(s, one.step);
+    const Scenario::Resume before = list.empty() ? Scenario::Resume{} : list.back();
+    const bool later =
+        std::pair(one.step, one.microbatch) > std::pair(before.step, before.microbatch);
+    if (in_the_run && later) list.push_back(one);
+  }
+  s.training.resume_at = list;
+}
+
 Scenario settled(Scenario s) {
   Scenario::Training& t = s.training;
   const Scenario plain;
@@ -157,6 +177,7 @@ Scenario settled(Scenario s) {
   if (!delays) s.offload.delay_until_cuda_graph = false;
   if (!captures_copies(s)) s.offload.captured = false;
   settle_sharding(s);
+  settle_resumes(s);
   return s;
 }
 

@@ -125,6 +125,14 @@ Candidates less_of_a_feature(const Scenario& s) {
       one.training.change_microbatches_at = without(one.training.change_microbatches_at, range);
     });
   }
+  for (const auto& range : removals(s.training.resume_at.size())) {
+    propose(
+        [&](Scenario& one) { one.training.resume_at = without(one.training.resume_at, range); });
+  }
+  for (std::size_t i = 0; i < s.training.resume_at.size(); ++i) {
+    propose([&](Scenario& one) { one.training.resume_at[i].data = 0; });
+    propose([&](Scenario& one) { one.training.resume_at[i].microbatch = 0; });
+  }
   for (const auto& range : removals(s.data.mask.microbatches.size())) {
     propose([&](Scenario& one) {
       one.data.mask.microbatches = without(one.data.mask.microbatches, range);
@@ -209,6 +217,7 @@ constexpr const char* kSettings[] = {"numerics",
                                      "training.eval_every",
                                      "training.recapture_at",
                                      "training.change_microbatches_at",
+                                     "training.resume_at",
                                      "cuda_graph.warmup_steps",
                                      "cuda_graph.max_packed_seqs",
                                      "cuda_graph.graph_memory_limit",

@@ -22,6 +22,9 @@ Scenario without_idle_values(Scenario scenario) {
   Scenario::Data::Distribution& drawn = scenario.data.distribution;
   if (drawn.shape != Shape::lognormal)
     drawn.median = std::min(drawn.median, scenario.data.pack_length);
+  for (Scenario::Resume& resume : scenario.training.resume_at) {
+    if (resume.data == scenario.parallel.data) resume.data = 0;
+  }
   return scenario;
 }
 

@@ -1,5 +1,13 @@
 // L41 and later: rules of keys that came after the first tokens were printed. Their numbers follow
 // those of the other rules, whatever their subject, because reports name the lowest rule first.
+#include <functional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "scenarios/by_one_rank.h"
+#include "scenarios/documents/layout.h"
+#include "scenarios/rules/check.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -32,6 +40,96 @@ Findings passes_of_a_capture_find_free_slots(const Scenario& scenario) {
   return {{"cuda_graph.capture_passes", "0", ""}};
 }
 
+std::string list_text(const std::vector<Scenario::Resume>& list) {
+  std::string text;
+  for (const Scenario::Resume& one : list) {
+    text += std::string(text.empty() ? "" : ", ") + "{step: " + std::to_string(one.step);
+    if (one.microbatch != 0) text += ", microbatch: " + std::to_string(one.microbatch);
+    if (one.data != 0) text += ", data: " + std::to_string(one.data);
+    text += "}";
+  }
+  return "[" + text + "]";
+}
+
+// Refuses the items that `edit` changes, and names the list with them changed.
+Findings with_items(const Scenario& scenario, const std::string& detail,
+                    const std::function<void(Scenario::Resume&)>& edit) {
+  std::vector<Scenario::Resume> list = scenario.training.resume_at;
+  for (Scenario::Resume& one : list) edit(one);
+  if (list == scenario.training.resume_at) return {};
+  return {{"training.resume_at", list_text(list), detail}};
+}
+
+// Behind the first microbatch, before the last, and increasing.
+Findings resumes_lie_in_the_run(const Scenario& scenario) {
+  const auto& asked = scenario.training.resume_at;
+  std::vector<Scenario::Resume> legal;
+  std::pair<std::int64_t, std::int64_t> last{0, 0};
+  for (const Scenario::Resume& one : asked) {
+    const bool in_a_step = one.step >= 0 && one.step < scenario.training.steps;
+    if (!in_a_step || one.microbatch < 0 ||
+        one.microbatch >= global_microbatches(scenario, one.step) ||
+        std::pair(one.step, one.microbatch) <= last)
+      continue;
+    last = {one.step, one.microbatch};
+    legal.push_back(one);
+  }
+  if (legal == asked) return {};
+  return {{"training.resume_at", list_text(legal),
+           list_text(asked) + " of " + std::to_string(scenario.training.steps) + " steps"}};
+}
+
+// One fold of each gradient, whatever the number of ranks.
+bool folds_over_all_ranks(const Scenario& scenario) {
+  return (scenario.fsdp.strategy == Sharding::optim_grads ||
+          scenario.fsdp.strategy == Sharding::optim_grads_params) &&
+         scenario.fsdp.reduction == Reduction::ordered;
+}
+
+Findings only_sharded_gradients_resume_within(const Scenario& scenario) {
+  if (folds_over_all_ranks(scenario)) return {};
+  const std::int64_t own = scenario.parallel.data;
+  return with_items(scenario, "fsdp.strategy " + word(scenario.fsdp.strategy), [&](auto& one) {
+    one.microbatch = 0;
+    if (one.data != own) one.data = 0;
+  });
+}
+
+// Ranks before and after have done equally many microbatches each. Where every rank is a process
+// the number of ranks stays, so the file's counts too.
+Findings ranks_divide_what_is_done(const Scenario& scenario) {
+  std::int64_t before = scenario.parallel.data;
+  return with_items(scenario, "microbatches that are done, and ranks", [&](auto& one) {
+    const std::int64_t after = one.data == 0 ? scenario.parallel.data : one.data;
+    const bool divides = one.microbatch % before == 0 && one.microbatch % after == 0 &&
+                         one.microbatch % scenario.parallel.data == 0;
+    if (!divides) one.microbatch = 0;
+    before = after;
+  });
+}
+
+Findings other_ranks_are_legal(const Scenario& scenario) {
+  if (!folds_over_all_ranks(scenario)) return {};  // Refused above.
+  std::set<std::int64_t> good{0, scenario.parallel.data};
+  for (const Scenario::Resume& one : scenario.training.resume_at) {
+    if (good.contains(one.data)) continue;
+    std::string why = "text is cut into evaluations by the ranks";
+    if (!reads_bytes(scenario.data)) why = "a step's microbatches are no multiple";
+    if (!reads_bytes(scenario.data) && divides_microbatches(scenario, one.data)) {
+      const std::vector<ScenarioError> errors = check_legality(by_ranks(scenario, one.data));
+      why = errors.empty() ? "" : errors.front().rule;
+    }
+    if (why.empty()) {
+      good.insert(one.data);
+      continue;
+    }
+    return with_items(scenario, std::to_string(one.data) + " ranks: " + why, [&](auto& item) {
+      if (item.data == one.data) item.data = 0;
+    });
+  }
+  return {};
+}
+
 }  // namespace
 
 std::span<const Rule> added_rules() {
@@ -53,6 +151,28 @@ std::span<const Rule> added_rules() {
        "cuda_graph.capture_passes cuda_graph.impl cuda_graph.graph_memory_limit "
        "cuda_graph.max_packed_seqs training.in_flight",
        "cuda_graph: {impl: none, capture_passes: 1}"},
+      {"L44", "resume_at must lie behind the first microbatch and within the run, and increase",
+       "nothing would be saved, or nothing would go on", resumes_lie_in_the_run,
+       "training.resume_at training.steps training.microbatches training.change_microbatches_at "
+       "parallel.data",
+       "training: {resume_at: [{step: 3}]}"},
+      {"L44",
+       "resume_at with microbatch, or with data other than parallel.data, needs strategy "
+       "optim_grads or optim_grads_params and reduction ordered",
+       "otherwise each rank folds its own microbatches, and bits depend on the number of ranks",
+       only_sharded_gradients_resume_within, "training.resume_at fsdp.strategy fsdp.reduction",
+       "training: {resume_at: [{step: 1, microbatch: 1}]}"},
+      {"L44", "microbatch of resume_at must be a multiple of the ranks before and after it",
+       "ranks do equally many microbatches each", ranks_divide_what_is_done,
+       "training.resume_at parallel.data",
+       "training: {resume_at: [{step: 1, microbatch: 1}]}\n"
+       "fsdp: {strategy: optim_grads}\nparallel: {data: 2}"},
+      {"L44",
+       "data of resume_at must divide the microbatches of every step; the file must be legal with "
+       "so many ranks, and must not read data.path",
+       "the run goes on with the same microbatches", other_ranks_are_legal,
+       "training.resume_at data.kind parallel.data",
+       "training: {resume_at: [{step: 1, data: 3}]}\nfsdp: {strategy: optim_grads}"},
   };
   return kRules;
 }

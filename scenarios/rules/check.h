@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// Legality alone (rules L01..L43, docs/scenario-reference.md, section 4), for scenarios made in
+// Legality alone (rules L01..L44, docs/scenario-reference.md, section 4), for scenarios made in
 // memory. The lowest rule comes first.
 std::vector<ScenarioError> check_legality(const Scenario& scenario);
 // L00: requests that are legal but not built yet.

@@ -158,6 +158,23 @@ std::string MicrobatchChangeType::write(const Value& value, Style style) const {
       style);
 }
 
+std::optional<Scenario::Resume> ResumeType::read(const Item& item) const {
+  Record record(item, name(), {"step", "microbatch", "data"});
+  if (!record) return std::nullopt;
+  const auto step = record.need("step", kAnyInt);
+  const auto microbatch = record.get("microbatch", kAnyInt);
+  const auto data = record.get("data", kRanks);
+  if (!record) return std::nullopt;
+  return Value{*step, microbatch.value_or(0), data.value_or(0)};
+}
+
+std::string ResumeType::write(const Value& value, Style style) const {
+  std::vector<std::pair<std::string, std::string>> fields{{"step", std::to_string(value.step)}};
+  if (value.microbatch != 0) fields.emplace_back("microbatch", std::to_string(value.microbatch));
+  if (value.data != 0) fields.emplace_back("data", std::to_string(value.data));
+  return write_record(fields, style);
+}
+
 std::optional<Scenario::Delay> DelayType::read(const Item& item) const {
   Record record(item, name(), {"stream", "rank", "spin"});
   if (!record) return std::nullopt;

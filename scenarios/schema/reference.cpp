@@ -122,6 +122,14 @@ TypeText MicrobatchChangeType::text() const {
                  {"step", "microbatches"})};
 }
 
+TypeText ResumeType::text() const {
+  return {"record", "{step: int, microbatch: int, data: int " + kRanks.text().range + "}",
+          record({{"step", kAnyInt.text().json},
+                  {"microbatch", kAnyInt.text().json},
+                  {"data", kRanks.text().json}},
+                 {"step"})};
+}
+
 TypeText DelayType::text() const {
   const TypeText stream = Word<DelayStream>{}.text();
   const TypeText rank = OrWord<Int>{kAnyInt, "all"}.text();

@@ -380,7 +380,12 @@ void add_training(std::vector<Key>& keys) {
            {"steps before which all graphs are torn down and captured again", "steps"},
            List<Int>{kAnyInt}, AT(training.recapture_at)),
        key("training.change_microbatches_at", {"microbatch counts that hold from a step on"},
-           List<MicrobatchChangeType>{}, AT(training.change_microbatches_at))});
+           List<MicrobatchChangeType>{}, AT(training.change_microbatches_at)),
+       added(key("training.resume_at",
+                 {"where a judged run is saved, destroyed and loaded: before that step, or within "
+                  "it when that many microbatches of all ranks are done; on `data` ranks from "
+                  "there on; computed: parallel.data"},
+                 List<ResumeType>{{}, 0, 16}, AT(training.resume_at)))});
 }
 
 void add_machinery(std::vector<Key>& keys) {

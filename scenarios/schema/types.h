@@ -65,6 +65,7 @@ struct Int {
 // range.
 inline constexpr Int kAnyInt{-kMostInt, kMostInt};
 inline constexpr Int kMicrobatches{1, 1024};
+inline constexpr Int kRanks{1, 1024};
 inline constexpr Int kBucket{1, 65536};
 inline constexpr Int kUnitBlocks{1, 128};
 inline constexpr Int kSpin{1, 100000};
@@ -283,6 +284,14 @@ struct UnitType {
 struct MicrobatchChangeType {
   using Value = Scenario::MicrobatchChange;
   std::string name() const { return "{step, microbatches}"; }
+  TypeText text() const;
+  std::optional<Value> read(const Item& item) const;
+  std::string write(const Value& value, Style style) const;
+};
+
+struct ResumeType {
+  using Value = Scenario::Resume;
+  std::string name() const { return "{step, microbatch, data}"; }
   TypeText text() const;
   std::optional<Value> read(const Item& item) const;
   std::string write(const Value& value, Style style) const;

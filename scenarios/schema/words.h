@@ -30,7 +30,7 @@ const char* to_text(GraphModule value);
 
 // Names that expect.counters may hold.
 const std::vector<std::string>& counter_names();
-// "none", Y01..Y08, L00..L43.
+// "none", Y01..Y08, L00..L44.
 const std::vector<std::string>& rule_names();
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// One refusal of a scenario file, by a rule of reading (Y01..Y08) or of legality (L00..L43).
+// One refusal of a scenario file, by a rule of reading (Y01..Y08) or of legality (L00..L44).
 #pragma once
 
 #include <string>

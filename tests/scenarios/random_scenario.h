@@ -136,6 +136,9 @@ inline void draw_training(Scenario::Training& training) {
   training.change_microbatches_at = any_list(0, 3, [] {
     return Scenario::MicrobatchChange{any_int(0, 99), any_int(1, 1024)};
   });
+  training.resume_at = any_list(0, 3, [] {
+    return Scenario::Resume{any_int(0, 99), any_int(0, 9), any_int(0, 8)};
+  });
 }
 
 inline void draw_machinery(Scenario& scenario) {

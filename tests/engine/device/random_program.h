@@ -142,8 +142,9 @@ class RandomProgram {
   std::mt19937_64 random_;
   std::vector<BackendStream*> streams_;
   std::vector<BackendEvent*> events_;
-  std::array<bool, kStreams> captured_{}, external_{};  // Of each event, its last record; any call.
-  BackendStream* extra_ = nullptr;                      // Never has work.
+  // Whether an event's last record was captured, and whether any call for it was external.
+  std::array<bool, kStreams> captured_{}, external_{};
+  BackendStream* extra_ = nullptr;  // Never has work.
   std::vector<void*> buffers_;
   std::vector<BackendGraph*> graphs_;
   void* spare_ = nullptr;

@@ -281,6 +281,13 @@ TEST(Expectations, HybridInFlightThree) {  // The second example of the schema.
   EXPECT_EQ(expected(scenario, Counter::graphs_captured).min, 2 * 3 * 2 * 3);
 }
 
+TEST(Expectations, EachResumeIsCounted) {
+  Scenario scenario;
+  scenario.training.resume_at = {{.step = 1}, {.step = 2}};
+  EXPECT_EQ(expected(scenario, Counter::resumes).min, 2);
+  EXPECT_EQ(expected(scenario, Counter::resumes).max, 2);
+}
+
 TEST(Expectations, AChangedCountOfMicrobatchesCounts) {
   Scenario scenario;
   scenario.training.change_microbatches_at = {{2, 3}};

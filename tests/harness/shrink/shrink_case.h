@@ -92,6 +92,7 @@ inline std::vector<std::string> further_features_in(const Scenario& s) {
   note("truncation", s.data.long_documents != plain.data.long_documents);
   note("evaluation", s.training.eval_every > 0);
   note("recapture", !s.training.recapture_at.empty());
+  note("resumed", !s.training.resume_at.empty());
   note("changing microbatches", !s.training.change_microbatches_at.empty());
   note("buckets", s.cuda_graph.max_packed_seqs.size() > 1);
   note("captured copies", s.offload.captured);

@@ -105,6 +105,7 @@ training:
   eval_every: 0
   recapture_at: []
   change_microbatches_at: []
+  resume_at: []
 cuda_graph:
   impl: partial
   modules: []

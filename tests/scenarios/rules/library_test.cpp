@@ -364,6 +364,20 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
       {"fallback between replays", has_fallback_between_replays},
       {"evaluation between replays", has_evaluation_between_replays},
       {"re-capture", [](auto& s) { return !s.training.recapture_at.empty(); }},
+      {"resumed between steps",
+       [](auto& s) {
+         return std::ranges::any_of(s.training.resume_at,
+                                    [](auto& one) { return one.microbatch == 0; });
+       }},
+      {"resumed within a step",
+       [](auto& s) {
+         return std::ranges::any_of(s.training.resume_at,
+                                    [](auto& one) { return one.microbatch > 0; });
+       }},
+      {"resumed on other ranks",
+       [](auto& s) {
+         return std::ranges::any_of(s.training.resume_at, [](auto& one) { return one.data > 0; });
+       }},
       {"dropout in graphs",
        [](auto& s) { return with_graphs(s) && s.model.dropout.millionths > 0; }},
       {"masked microbatch", [](auto& s) { return !s.data.mask.microbatches.empty(); }},

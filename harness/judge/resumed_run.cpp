@@ -1,0 +1,80 @@
+// A run that is saved, destroyed and loaded on its way.
+#include "harness/base/run_folder.h"
+#include "harness/judge/judged_case.h"
+#include "scenarios/by_one_rank.h"
+
+namespace lockstep {
+namespace {
+
+// From where the run was saved last, or from the start, to `end`.
+struct Part {
+  std::int64_t ranks;
+  Scenario::Resume end;  // The end of the run: after the last step.
+  bool first = false, last = false;
+};
+
+// Where ranks are processes their number stays.
+std::vector<Part> parts_of(const JudgedCase& one) {
+  const Scenario::Training& training = one.scenario.training;
+  std::vector<Part> parts;
+  std::int64_t ranks = one.scenario.parallel.data;
+  for (const Scenario::Resume& resume : training.resume_at) {
+    parts.push_back({.ranks = ranks, .end = resume});
+    const bool stays = resume.data == 0 || one.ranks_are_processes();
+    ranks = stays ? one.scenario.parallel.data : resume.data;
+  }
+  parts.push_back({.ranks = ranks, .end = {.step = training.steps}});
+  parts.front().first = parts.back().last = true;
+  return parts;
+}
+
+// Returns whether no rank has found anything.
+bool run_to_the_end(const Part& part, const ReferenceResults& reference, ComparedRun::Rank& rank,
+                    const RunProgress& progress) {
+  Trainer& trainer = rank.engine.trainer;
+  while (trainer.steps_done() < part.end.step) {
+    if (!unobserved_step(trainer.steps_done(), reference, rank, progress)) return false;
+  }
+  if (part.end.microbatch > 0) trainer.accumulate(part.end.microbatch / part.ranks);
+  return true;
+}
+
+}  // namespace
+
+RunOutcome resumed_run(const JudgedCase& one, const ReferenceResults& reference,
+                       const SimOptions& sim) {
+  return outcome_of([&](RunOutcome& outcome) {
+    const RunFolder folder;
+    const RunProgress progress(one.options, "resumed run", one.scenario.training.steps);
+    for (const Part& part : parts_of(one)) {
+      const Scenario scenario = by_ranks(one.scenario, part.ranks);
+      RunOptions options = one.options;
+      LocalRanks ranks;
+      if (options.ranks != nullptr && !one.ranks_are_processes()) {
+        ranks = *options.ranks;
+        ranks.count = static_cast<int>(part.ranks);
+        options.ranks = &ranks;
+      }
+      Checker checker(one.checker_options());
+      {
+        ComparedRun run(scenario, one.data, options, sim, Compared::result_only,
+                        one.observer(checker));
+        collect(outcome, run, [&] {
+          run.on_ranks([&](ComparedRun::Rank& rank) {
+            // Several processes use the folder of the first one.
+            const std::string file =
+                rank.engine.communicator.all_gather_object(folder.path()).front() + "/state";
+            if (!part.first) rank.engine.trainer.load(file);
+            if (!run_to_the_end(part, reference, rank, progress)) return;
+            part.last ? compare_state(outcome, reference, rank) : rank.engine.trainer.save(file);
+          });
+        });
+      }
+      if (!outcome.holds()) return;
+      checker.throw_found();
+      outcome.resumes += !part.last;
+    }
+  });
+}
+
+}  // namespace lockstep
