@@ -74,7 +74,7 @@ struct Trainer::Impl {
   StepResults results;
   std::optional<PinnedBuffer> staged;  // Receives the tensors that a judge reads.
   std::int64_t steps_done = 0;
-  std::int64_t steps_loaded = 0;       // Those that a checkpoint had done.
+  std::int64_t steps_loaded = 0;       // A checkpoint had done so many.
   std::int64_t microbatches_done = 0;  // Microbatches of this rank in the current step.
   std::optional<StepData> started;     // The documents of the current step, if they are loaded.
   bool cleared = false;                // Gradients are zero.
