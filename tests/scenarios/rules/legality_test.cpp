@@ -438,8 +438,6 @@ const std::vector<Example>& examples() {
          s.training.in_flight = 2;
        },
        [](Scenario& s) { s.cuda_graph.max_packed_seqs = {8}; }},
-      {"L44", "training.resume_at", "[]", [](Scenario& s) { s.training.resume_at = {{.step = 3}}; },
-       [](Scenario& s) { s.training.resume_at.clear(); }},
       {"L44", "training.resume_at", "[{step: 1}]",
        [](Scenario& s) { s.training.resume_at = {{.step = 1, .microbatch = 1}}; },
        [](Scenario& s) { s.training.resume_at = {{.step = 1}}; }},
