@@ -165,14 +165,14 @@ std::span<const Rule> added_rules() {
       {"L44", "microbatch of resume_at must be a multiple of the ranks before and after it",
        "ranks do equally many microbatches each", ranks_divide_what_is_done,
        "training.resume_at parallel.data",
-       "training: {resume_at: [{step: 1, microbatch: 1}]}\n"
-       "fsdp: {strategy: optim_grads}\nparallel: {data: 2}"},
+       "training: {resume_at: [{step: 1, microbatch: 1}]}, fsdp: {strategy: optim_grads}, "
+       "parallel: {data: 2}"},
       {"L44",
        "data of resume_at must divide the microbatches of every step; the file must be legal with "
        "so many ranks, and must not read data.path",
        "the run goes on with the same microbatches", other_ranks_are_legal,
        "training.resume_at data.kind parallel.data",
-       "training: {resume_at: [{step: 1, data: 3}]}\nfsdp: {strategy: optim_grads}"},
+       "training: {resume_at: [{step: 1, data: 3}]}, fsdp: {strategy: optim_grads}"},
   };
   return kRules;
 }
