@@ -5,6 +5,7 @@
 #include "harness/expect/offload_bytes.h"
 #include "harness/generate/parts.h"
 #include "kernels/core/at.h"
+#include "scenarios/by_one_rank.h"
 #include "scenarios/documents/documents.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/io/reader.h"
@@ -297,13 +298,22 @@ void draw_added(Choices& c, Scenario& s) {
 
 // Between steps; where gradients are sharded also within one, and on other ranks.
 void draw_resumes(Choices& c, Scenario& s) {
-  if (!c.one_in(5)) return;
   const bool shards =
       s.fsdp.strategy == Sharding::optim_grads || s.fsdp.strategy == Sharding::optim_grads_params;
+  if (!c.one_in(shards ? 2 : 5)) return;
+  const std::int64_t own = s.parallel.data;
   Scenario::Resume one{.step = c.between(0, s.training.steps - 1)};
   const std::int64_t of_a_rank = s.training.microbatches_at(one.step);
-  if (shards && c.one_in(2)) one.microbatch = c.between(0, of_a_rank - 1) * s.parallel.data;
-  if (shards && c.one_in(2)) one.data = c.between(1, 4);
+  if (shards && !c.one_in(3)) one.microbatch = c.between(0, of_a_rank - 1) * own;
+  if (shards && !c.one_in(3)) {
+    std::vector<std::int64_t> others;
+    for (const std::int64_t ranks : {1, 2, 3, 4}) {
+      if (ranks != own && divides_microbatches(s, ranks)) others.push_back(ranks);
+    }
+    if (!others.empty()) one.data = c.pick(others);
+    // They go on from where they all can be.
+    if (one.data != 0 && one.microbatch % one.data != 0) one.microbatch = 0;
+  }
   std::vector<Scenario::Resume>& list = s.training.resume_at;
   list = {one};
   if (one.step + 1 < s.training.steps && c.one_in(3))

@@ -160,6 +160,7 @@ Scenario with_packing(Scenario s, const Packing& p) {
   t.eval_every = 0;
   t.recapture_at.clear();
   t.change_microbatches_at.clear();
+  t.resume_at.clear();
   t.microbatches = std::ssize(p.microbatches);
   // A graph of everything leaves the values of the last microbatch of each slot.
   t.in_flight = s.cuda_graph.impl == GraphImpl::full_iteration
