@@ -104,8 +104,9 @@ void Loader::load(int microbatch, const HostPackedBatch& pack, bool overflow,
   e.loaded->synchronize();  // The previous copy reads the staging memory.
   stage(e, pack);
   stream_.wait(*e.consumed);
-  const auto renew = [&] { e.consumed = std::make_unique<Event>(device_, "consumed"); };
-  const auto renew_event = faulty<std::function<void()>>(
+  using Call = std::function<void()>;
+  const Call renew = [&] { e.consumed = std::make_unique<Event>(device_, "consumed"); };
+  const Call renew_event = faulty<Call>(
       "awaited-event-is-made-anew", [] {}, renew);
   renew_event();
   stream_.copy(e.inputs.tokens.data, e.staging->data(), e.staging->bytes(),

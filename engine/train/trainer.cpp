@@ -250,8 +250,9 @@ StepResult Trainer::evaluate() {
   const std::int64_t step = my.steps_done - 1;
   const StepData data = my.data.evaluation(step);
   my.device.enter_step(step);
-  const std::function<void()> keep = [&] { my.pool.make<float>(1, 64); };
-  const auto kept = faulty<std::function<void()>>(
+  using Call = std::function<void()>;
+  const Call keep = [&] { my.pool.make<float>(1, 64); };
+  const Call kept = faulty<Call>(
       "evaluation-keeps-memory", [] {}, keep);
   kept();
   my.load_state(data, false);

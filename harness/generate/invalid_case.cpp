@@ -54,14 +54,17 @@ InvalidCase edited_by(std::size_t which, const Scenario& legal, Choices& choices
   if (which < invalid_edits().size()) {
     if (!invalid_edits()[which].breaks(near.scenario, choices)) return near;
     near.rule = invalid_edits()[which].rule;
-    // Copies may have lost their graph, which would break a second rule.
+    // Copies may have lost their graph, and a resume its step or ranks, which would break a second
+    // rule.
     if (near.rule != "L30" && !captures_copies(near.scenario))
       near.scenario.offload.captured = false;
+    if (near.rule != "L44") near.scenario.training.resume_at.clear();
     near.text = choices.one_in(2) ? canonical_form(near.scenario) : to_yaml(near.scenario);
     return near;
   }
   const InvalidText& edit = kInvalidTexts[which - invalid_edits().size()];
-  near.text = to_yaml(legal);
+  near.scenario.training.resume_at.clear();
+  near.text = to_yaml(near.scenario);
   if (apply_text(edit, near.text)) near.rule = edit.rule;
   return near;
 }

@@ -26,7 +26,7 @@ constexpr std::array kEngineFaults{
     FaultRow{"buckets-received-in-one-place", kSharding, "gradient: gradient; bits", kNeedsShards},
     FaultRow{"capacity-off-by-one", kPadding,
              "metadata: pack.cu_seqlens; activation: embedding.out"},
-    FaultRow{"capture-passes-leave-a-gathered-unit", kWarmup, "bits; hazard", kNeedsShards},
+    FaultRow{"capture-passes-leave-a-gathered-unit", kWarmup, "bits; hazard"},
     FaultRow{"capture-passes-leave-their-counts", kWarmup, "vacuous: pairs_routed; bits",
              kNeedsExperts},
     FaultRow{"capture-passes-leave-their-gradients", kWarmup, "gradient: gradient; bits"},
@@ -259,10 +259,8 @@ constexpr std::array kEngineFaults{
     FaultRow{"wait-for-the-first-microbatch-alone", kRace, "hazard: loader"},
     FaultRow{"warm-up-ends-a-step-early", kIndex, "norm: learning_rate"},
     FaultRow{"weights-not-gathered-after-the-optimizer", kStale, "bits; vacuous", kNeedsShards},
-    FaultRow{"wrapped-handler-runs-twice", kWarmup, "contract; hazard; bits; vacuous",
-             kNeedsShards},
-    FaultRow{"wrapper-handed-to-the-capture", kWarmup, "contract; hazard; bits; vacuous",
-             kNeedsShards}};
+    FaultRow{"wrapped-handler-runs-twice", kWarmup, "contract; hazard; bits; vacuous"},
+    FaultRow{"wrapper-handed-to-the-capture", kWarmup, "contract; hazard; bits; vacuous"}};
 
 }  // namespace
 

@@ -246,14 +246,26 @@ constexpr const char* kSettings[] = {"numerics",
 // A default that follows from another key.
 void reset_decay(Scenario& s) { s.training.optimizer.decay_steps = s.training.steps; }
 
+// A histogram belongs to its shape.
+void reset_shape(Scenario& s) {
+  const Scenario plain;
+  s.data.distribution.shape = plain.data.distribution.shape;
+  s.data.distribution.histogram.clear();
+}
+
 }  // namespace
 
 const std::vector<Setting>& settings() {
   static const std::vector<Setting> table = [] {
     std::vector<Setting> list;
     for (const std::string path : kSettings) {
-      const bool computed = path == "training.optimizer.decay_steps";
-      list.push_back({path, computed ? std::function(reset_decay) : back(path)});
+      if (path == "training.optimizer.decay_steps") {
+        list.push_back({path, reset_decay});
+      } else if (path == "data.distribution.shape") {
+        list.push_back({path, reset_shape});
+      } else {
+        list.push_back({path, back(path)});
+      }
     }
     return list;
   }();

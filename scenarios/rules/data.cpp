@@ -433,7 +433,7 @@ std::span<const Rule> data_rules() {
       {"L10", "shape histogram needs a histogram, of at most 2147483647 packs; others have none",
        "counts would be made up or ignored", histogram_belongs_to_its_shape,
        "data.distribution.histogram data.distribution.shape",
-       "data: {kind: distribution, distribution: {shape: histogram}}"},
+       "data: {kind: distribution, distribution: {histogram: [[1, 1]]}}"},
       {"L11", "mask: no such microbatch", "would mask nothing", masked_microbatches_exist,
        "data.mask.microbatches training.microbatches training.change_microbatches_at parallel.data",
        "data: {mask: {microbatches: [2]}}"},
