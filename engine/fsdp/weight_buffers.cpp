@@ -155,8 +155,9 @@ int WeightBuffers::free_slot(int unit) {
 
 // What a gather waits for beside the last reader of its slot: nothing, but for a fault.
 void WeightBuffers::await_no_more() {
-  const std::function<void()> all_of_compute = [this] { fork(); };
-  const auto awaited = faulty<std::function<void()>>(
+  using Call = std::function<void()>;
+  const Call all_of_compute = [this] { fork(); };
+  const Call awaited = faulty<Call>(
       "gather-waits-for-all-of-compute", [] {}, all_of_compute);
   awaited();
 }

@@ -63,6 +63,8 @@ InvalidCase edited_by(std::size_t which, const Scenario& legal, Choices& choices
     return near;
   }
   const InvalidText& edit = kInvalidTexts[which - invalid_edits().size()];
+  // A path beside a histogram names its file, which would break a second rule.
+  if (std::string(edit.rule) == "L10" && !legal.data.distribution.histogram.empty()) return near;
   near.scenario.training.resume_at.clear();
   near.text = to_yaml(near.scenario);
   if (apply_text(edit, near.text)) near.rule = edit.rule;

@@ -17,19 +17,13 @@ inline const std::map<std::string, std::string>& equivalent_faults() {
   // the step before is under way. checker_engine_test leaves the same edges out where the host runs
   // ahead, and the checker finds each.
   static const char* const kDrained = "the host reads the losses first, which drains the stream";
-  static const char* const kResume =
-      "no scenario reads a checkpoint; the probe of `lockstep mutate` does";
   static const std::map<std::string, std::string> list{
-      {"checkpoint-forgets-moments", kResume},
-      {"checkpoint-forgets-the-counts-so-far", kResume},
-      {"checkpoint-forgets-the-gradients-so-far", kResume},
-      {"checkpoint-forgets-the-step", kResume},
-      {"checkpoint-leaves-bf16-weights", kResume},
       {"checkpoint-overwrites-the-valid-one",
        "no scenario fails to write a checkpoint: engine.fsdp_checkpoint"},
-      {"load-beside-gathers", kResume},
-      {"load-keeps-the-step-begun", kResume},
-      {"load-leaves-gathered-weights", kResume},
+      {"load-keeps-the-step-begun",
+       "each trainer of a scenario loads before its first step; the probe of `lockstep mutate` "
+       "goes "
+       "back to its own checkpoint"},
       {"compute-ignores-step-state-event",
        "the state's copy precedes the microbatches' on the same stream"},
       {"device-flushes-subnormals", "only the guard asks for the fingerprint: harness.guard"},
