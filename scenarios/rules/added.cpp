@@ -108,6 +108,17 @@ Findings ranks_divide_what_is_done(const Scenario& scenario) {
   });
 }
 
+// The first rule that the scenario breaks with so many ranks and not as it is; "" if there is none.
+std::string rule_against(const Scenario& scenario, std::int64_t ranks) {
+  std::set<std::string> broken;
+  for (const ScenarioError& error : check_legality(by_ranks(scenario, scenario.parallel.data)))
+    broken.insert(error.rule);
+  for (const ScenarioError& error : check_legality(by_ranks(scenario, ranks))) {
+    if (!broken.contains(error.rule)) return error.rule;
+  }
+  return "";
+}
+
 Findings other_ranks_are_legal(const Scenario& scenario) {
   if (!folds_over_all_ranks(scenario)) return {};  // Refused above.
   std::set<std::int64_t> good{0, scenario.parallel.data};
@@ -115,10 +126,8 @@ Findings other_ranks_are_legal(const Scenario& scenario) {
     if (good.contains(one.data)) continue;
     std::string why = "text is cut into evaluations by the ranks";
     if (!reads_bytes(scenario.data)) why = "a step's microbatches are no multiple";
-    if (!reads_bytes(scenario.data) && divides_microbatches(scenario, one.data)) {
-      const std::vector<ScenarioError> errors = check_legality(by_ranks(scenario, one.data));
-      why = errors.empty() ? "" : errors.front().rule;
-    }
+    if (!reads_bytes(scenario.data) && divides_microbatches(scenario, one.data))
+      why = rule_against(scenario, one.data);
     if (why.empty()) {
       good.insert(one.data);
       continue;

@@ -69,6 +69,7 @@ inline bool is_seen(const char* fault, const Property& property) {
 // One rank has fewer microbatches, so that masks and capacities may not fit them; several ranks
 // have tests of their own.
 inline Scenario on_one_rank(Scenario s) {
+  s.training.resume_at.clear();
   if (s.parallel.data == 1) return s;
   s.parallel = {};
   s.fsdp = {};

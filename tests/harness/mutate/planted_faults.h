@@ -18,12 +18,9 @@ inline const std::map<std::string, std::string>& equivalent_faults() {
   // ahead, and the checker finds each.
   static const char* const kDrained = "the host reads the losses first, which drains the stream";
   static const std::map<std::string, std::string> list{
-      {"checkpoint-overwrites-the-valid-one",
-       "no scenario fails to write a checkpoint: engine.fsdp_checkpoint"},
       {"load-keeps-the-step-begun",
        "each trainer of a scenario loads before its first step; the probe of `lockstep mutate` "
-       "goes "
-       "back to its own checkpoint"},
+       "goes back to its own checkpoint"},
       {"compute-ignores-step-state-event",
        "the state's copy precedes the microbatches' on the same stream"},
       {"device-flushes-subnormals", "only the guard asks for the fingerprint: harness.guard"},
