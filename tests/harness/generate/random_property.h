@@ -73,7 +73,6 @@ inline Scenario on_one_rank(Scenario s) {
   if (s.parallel.data == 1) return s;
   s.parallel = {};
   s.fsdp = {};
-  s.training.resume_at.clear();
   s.checker.delays.clear();
   if (check_legality(s).empty()) return s;
   s.data.mask = {};
