@@ -222,7 +222,7 @@ class Device {
   }
   void tell_effects(const ExchangeCall& exchange, const IssuedCall& issued) const;
   void enqueue(const IssuedCall& call);  // At the backend.
-  // What an owner has let go of. The observer is told before it is gone.
+  // An owner lets go of an object. The observer is told before the object is gone.
   void destroy(BackendStream* stream, int id) noexcept;
   void destroy(BackendEvent* event, int id) noexcept;
   void destroy(BackendGraph* graph, int id) noexcept;

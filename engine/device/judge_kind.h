@@ -41,7 +41,7 @@ enum class JudgeKind : std::uint8_t {
   exception,
   state,  // A campaign's folder does not fit the campaign.
   disk,
-  // Of another engine, which is compared with itself (docs/engine-protocol.md).
+  // These judge another engine by comparing it with itself (docs/engine-protocol.md).
   relation,  // Two of its runs differ that must be equal.
   rows,      // The rows that it says are not its documents'.
   ranks,     // Its ranks tell one tensor with different bits.

@@ -153,7 +153,7 @@ int WeightBuffers::free_slot(int unit) {
   return -1;
 }
 
-// What a gather waits for beside the last reader of its slot: nothing, but for a fault.
+// A gather waits for nothing but the last reader of its slot, unless a fault is planted.
 void WeightBuffers::await_no_more() {
   using Call = std::function<void()>;
   const Call all_of_compute = [this] { fork(); };

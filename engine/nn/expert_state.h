@@ -29,7 +29,7 @@ std::vector<ExpertState> make_expert_states(TensorPool& pool, const Scenario::Mo
 
 void clear(const Stream& stream, const std::vector<ExpertState>& states);
 
-// What training passes count.
+// Training passes count these.
 std::vector<MemoryRange> counts_of(const std::vector<ExpertState>& states);
 
 // Updates the biases after a step's optimizer (arithmetic.md 2.11) and zeroes `step`. With a
