@@ -30,6 +30,9 @@ struct Smallest {
 Smallest smallest(const std::string& fault, const std::string& judge) {
   // The fault breaks how an evaluation treats dropout.
   if (fault == "evaluation-with-dropout") return {.features = 2};
+  // What a resume forgets shows only where dropout, or a rate that changes, is asked for too.
+  if (fault == "resume-repeats-dropout-keys" || fault == "resume-restarts-the-schedule")
+    return {.features = 2};
   // Two microbatches in a place for one that need tables of two sizes, which double: two documents,
   // and three, or five where the larger table's first part alone is too long.
   if (fault == "overflow-table-of-its-own-size" || fault == "overflow-grows-without-a-wait")
@@ -64,6 +67,10 @@ std::string token_in(const std::string& failure) {
 std::string judge_in(const std::string& failure) {
   const std::size_t by = failure.find(" by ");
   return failure.substr(by + 4, failure.find(':', by) - by - 4);
+}
+
+bool is_of_the_resumed_run(const std::string& failure) {
+  return failure.find("saved and loaded on its way") != std::string::npos;
 }
 
 std::string only_yaml_in(const std::string& folder) {
@@ -144,7 +151,9 @@ class Hunt {
     const std::string smallest = failure_in(ran.out);
     if (smallest.empty()) return;
     small_ = file;
-    EXPECT_EQ(judge_in(smallest), judge_in(found_));
+    // Which result of a resumed run differs first is a matter of sizes.
+    const bool resumed = is_of_the_resumed_run(smallest) && is_of_the_resumed_run(found_);
+    EXPECT_TRUE(resumed || judge_in(smallest) == judge_in(found_)) << found_ << smallest;
     expect_replays(small_, smallest);
     expect_replays(token_in(smallest), smallest);
     const Ran mended = run_lockstep("verify --device sim --quiet " + small_);
@@ -189,8 +198,8 @@ TEST(CampaignFaults, AreFoundShrunkAndReplayed) {
     const std::string why = not_in_random_scenarios(one.name);
     if (!why.empty()) std::printf("  %s: %s\n", one.name.c_str(), why.c_str());
   }
-  for (const auto& [name, why] : equivalent_faults())
-    std::printf("  %s: %s\n", name.c_str(), why.c_str());
+  for (const auto& [name, fault] : equivalent_faults())
+    std::printf("  %s: %s\n", name.c_str(), fault.why.c_str());
   std::printf("drawn:");
   for (const ListedFault& one : faults) std::printf(" %s", one.name.c_str());
   std::printf("\n");
