@@ -119,6 +119,12 @@ Candidates fewer_steps(const Scenario& s) {
       one.training.optimizer.decay_steps = steps;
     one.training.steps = steps;
     candidates.push_back(one);
+    // Resumes keep their distance to the end.
+    if (!s.training.resume_at.empty()) {
+      candidates.push_back(one);
+      for (Scenario::Resume& resume : candidates.back().training.resume_at)
+        resume.step = std::max<std::int64_t>(0, resume.step - (s.training.steps - steps));
+    }
     // Keeps the number of steps after the warm-up.
     one.cuda_graph.warmup_steps =
         std::max<std::int64_t>(0, s.cuda_graph.warmup_steps - (s.training.steps - steps));

@@ -18,8 +18,8 @@ std::string reason_kind(const std::string& reason);
 // less would slip to another bug.
 bool same_reason(const CaseResult& a, const CaseResult& b);
 // Other effects of what may be one cause, as far as which is seen first is the order of a list or
-// of a schedule: a gradient that the same op writes, a hazard of the same kind for want of the same
-// edge.
+// of a schedule, or the size of a difference: a gradient that the same op writes, a hazard of the
+// same kind for want of the same edge, any result of a run that was saved and loaded.
 bool same_cause(const CaseResult& a, const CaseResult& b);
 
 // "activation-norm-out": the reason as a scenario's name, [a-z0-9-], at most 40 characters.

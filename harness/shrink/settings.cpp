@@ -132,6 +132,9 @@ Candidates less_of_a_feature(const Scenario& s) {
   for (std::size_t i = 0; i < s.training.resume_at.size(); ++i) {
     propose([&](Scenario& one) { one.training.resume_at[i].data = 0; });
     propose([&](Scenario& one) { one.training.resume_at[i].microbatch = 0; });
+    for (const std::int64_t step : smaller(s.training.resume_at[i].step, 0)) {
+      propose([&](Scenario& one) { one.training.resume_at[i].step = step; });
+    }
   }
   for (const auto& range : removals(s.data.mask.microbatches.size())) {
     propose([&](Scenario& one) {

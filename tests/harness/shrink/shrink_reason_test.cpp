@@ -77,6 +77,16 @@ TEST(ShrinkReason, KnowsOtherEffectsOfOneCause) {
   EXPECT_FALSE(same_cause(hazard("out of bounds: add"), hazard("out of bounds: add")));
   EXPECT_FALSE(same_cause(failure({}, "logits"),
                           failure({}, "logits")));  // Activations come in their order.
+  const auto resumed = [](JudgeKind judge, const std::string& tensor, const char* run) {
+    CaseResult result = failure({}, tensor);
+    result.judge = judge;
+    result.reason += run;
+    return result;
+  };
+  const char* const kResumed = "; seen only in the run that is saved and loaded on its way";
+  const CaseResult loss = resumed(JudgeKind::loss, "loss", kResumed);
+  EXPECT_TRUE(same_cause(loss, resumed(JudgeKind::weights, "head.weight.m", kResumed)));
+  EXPECT_FALSE(same_cause(loss, resumed(JudgeKind::weights, "head.weight.m", "")));
 }
 
 }  // namespace

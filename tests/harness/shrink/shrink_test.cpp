@@ -143,6 +143,28 @@ TEST(Shrink, TakesAChangedCountOfMicrobatchesFromTheStart) {
   EXPECT_EQ(shrunk.scenario.training.microbatches, 2);
 }
 
+// Steps before a resume, and between two, go where the bug needs none.
+TEST(Shrink, MovesAResumeToTheFirstStepThatFails) {
+  Scenario large;
+  large.name = "resumed-late";
+  large.training.steps = 6;
+  large.training.resume_at = {{.step = 5}};
+  const auto late = [](const Scenario& s) {
+    return !s.training.resume_at.empty() && s.training.resume_at.back().step > 0;
+  };
+  Shrunk shrunk = shrink(large, with_bug(late));
+  EXPECT_EQ(shrunk.scenario.training.steps, 2) << to_yaml(shrunk.scenario);
+  ASSERT_EQ(shrunk.scenario.training.resume_at.size(), 1u);
+  EXPECT_EQ(shrunk.scenario.training.resume_at.front().step, 1);
+
+  const auto twice = [](const Scenario& s) { return s.training.resume_at.size() > 1; };
+  large.training.resume_at = {{.step = 2}, {.step = 4}};
+  shrunk = shrink(large, with_bug(twice));
+  EXPECT_EQ(shrunk.scenario.training.steps, 3) << to_yaml(shrunk.scenario);
+  ASSERT_EQ(shrunk.scenario.training.resume_at.size(), 2u);
+  EXPECT_EQ(shrunk.scenario.training.resume_at.front().step, 1);
+}
+
 // Microbatches must differ, and did so by dropout alone.
 TEST(Shrink, TakesOtherDocumentsInsteadOfDropout) {
   Scenario large;
