@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "engine/tensors/stored_tensor.h"
@@ -352,6 +354,18 @@ void Offloader::point_to_copies(std::vector<NamedTensor>& tensors, int slot) {
       }
     }
   }
+}
+
+std::vector<NamedTensor> Offloader::without_moved(const std::vector<NamedTensor>& tensors) const {
+  std::set<std::string> moved;
+  for (const auto& group : groups_) {
+    for (const auto& tensor : group->plan.tensors) moved.insert(tensor.name);
+  }
+  std::vector<NamedTensor> left;
+  for (const NamedTensor& named : tensors) {
+    if (!moved.contains(named.name)) left.push_back(named);
+  }
+  return left;
 }
 
 std::int64_t Offloader::count_launch(const Ledger& ledger) {

@@ -74,6 +74,9 @@ class Offloader {
 
   // Points the offloaded tensors of a slot at their complete copies on the host, for a judge.
   void point_to_copies(std::vector<NamedTensor>& tensors, int slot);
+  // Returns the tensors that are never moved. A pass that offloads nothing leaves its values in
+  // them alone.
+  std::vector<NamedTensor> without_moved(const std::vector<NamedTensor>& tensors) const;
 
   void append_addresses(std::vector<const void*>& table) const { pool_.append_addresses(table); }
   // Adds the copies of a graph, from its ledger, at each launch, and returns how many they are.

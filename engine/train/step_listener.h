@@ -19,7 +19,8 @@ class StepListener {
                             bool live) {}
   virtual void backward_done(int microbatch, bool live) {}
   // A pass of an evaluation, unless it is one graph of a whole evaluation. Evaluations offload
-  // nothing, so tensors that training offloads do not hold their values. Nothing waits for them.
+  // nothing, so tensors that training offloads do not hold their values and are left out. Nothing
+  // waits for the others.
   virtual void evaluation_pass_done(int microbatch, const std::vector<NamedTensor>& activations) {}
   // All microbatches are accumulated; norm and AdamW have not run.
   virtual void gradients_done() {}

@@ -279,8 +279,10 @@ void StepLoop::evaluation(bool replay) {
     }
     forward(pass);
     // A capture of a whole evaluation runs nothing.
-    if (options_.listener != nullptr && device_.recording() < 0)
-      options_.listener->evaluation_pass_done(pass.microbatch, model_->activations(pass.slot));
+    if (options_.listener != nullptr && device_.recording() < 0) {
+      options_.listener->evaluation_pass_done(
+          pass.microbatch, offloader_.without_moved(model_->activations(pass.slot)));
+    }
   }
   end_passes(Sharder::Passes::forward);
 }

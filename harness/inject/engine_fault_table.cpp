@@ -67,7 +67,7 @@ constexpr std::array kEngineFaults{
     FaultRow{"evaluation-graphs-captured-for-training", kStale, "ledger: evaluation"},
     FaultRow{"evaluation-keeps-memory", kCost, "costs: memory"},
     FaultRow{"evaluation-replays-the-training-graph", kStale, "ledger: iteration"},
-    FaultRow{"evaluation-with-dropout", kWarmup, "evaluation: loss"},
+    FaultRow{"evaluation-with-dropout", kWarmup, "evaluation: embedding.out loss"},
     FaultRow{"evaluations-replay-the-training-graphs", kStale, "ledger: forward"},
     FaultRow{"evaluations-stay-eager", kWarmup, "vacuous: graph_replays evaluation_replays"},
     FaultRow{"evicted-graph-destroyed-while-it-runs", kTeardown, "hazard: destroyed"},

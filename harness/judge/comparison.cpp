@@ -202,6 +202,40 @@ void StepComparison::forward_done(int microbatch, const std::vector<NamedTensor>
   }
 }
 
+// The engine shows what an evaluation leaves in place, so nothing is missing in it.
+void StepComparison::evaluation_pass_done(int microbatch,
+                                          const std::vector<NamedTensor>& activations) {
+  const std::int64_t order = kPerCall * calls_++;
+  if (!has(microbatch)) {
+    return note(order, {JudgeKind::vacuous,
+                        "the engine ran an evaluation of a microbatch that there is not",
+                        where_is(microbatch, -1, "", "")});
+  }
+  forward_order_[microbatch] = order;
+  if (!is_earlier(order)) return;
+  std::map<std::string, const NamedTensor*> by_name;
+  for (const NamedTensor& tensor : activations) {
+    const bool kept = !is_recomputed(scenario().model, tensor.name);
+    if (kept && judge_of(tensor) == JudgeKind::activation) by_name[tensor.name] = &tensor;
+  }
+  std::vector<StoredValues> list;
+  std::vector<const oracle::Tensor*> compared;
+  for (const oracle::Tensor& tensor : want(microbatch).activations) {
+    const auto found = by_name.find(tensor.name);
+    if (found == by_name.end()) continue;
+    list.push_back(compared_part(*found->second, tensor));
+    compared.push_back(&tensor);
+  }
+  const std::vector<std::vector<float>> seen = engine_.read(list);
+  for (std::size_t i = 0; i < compared.size(); ++i) {
+    const NamedTensor& got = *by_name.at(compared[i]->name);
+    FirstDifference where = where_is(microbatch, got.layer, got.op, got.name);
+    where.bf16 = got.tensor.narrow;
+    compare(order, JudgeKind::evaluation, std::move(where), seen[i], compared[i]->values,
+            compared[i]->cols, got.rows == NamedTensor::Rows::pack);
+  }
+}
+
 void StepComparison::backward_done(int microbatch, bool live) {
   const std::int64_t order = kPerCall * calls_++;
   backwards_.insert(microbatch);
@@ -427,6 +461,9 @@ void Comparison::forward_done(int microbatch, const std::vector<NamedTensor>& ac
 }
 void Comparison::backward_done(int microbatch, bool live) {
   last().backward_done(microbatch, live);
+}
+void Comparison::evaluation_pass_done(int microbatch, const std::vector<NamedTensor>& activations) {
+  last().evaluation_pass_done(microbatch, activations);
 }
 void Comparison::gradients_done() { last().gradients_done(); }
 void Comparison::step_done() { last().step_done(); }

@@ -90,6 +90,7 @@ class StepComparison : public StepListener {
   void forward_done(int microbatch, const std::vector<NamedTensor>& activations,
                     bool live) override;
   void backward_done(int microbatch, bool live) override;
+  void evaluation_pass_done(int microbatch, const std::vector<NamedTensor>& activations) override;
   void gradients_done() override;
   void step_done() override;
 
@@ -172,6 +173,7 @@ class Comparison : public StepListener {
   void forward_done(int microbatch, const std::vector<NamedTensor>& activations,
                     bool live) override;
   void backward_done(int microbatch, bool live) override;
+  void evaluation_pass_done(int microbatch, const std::vector<NamedTensor>& activations) override;
   void gradients_done() override;
   void step_done() override;
 

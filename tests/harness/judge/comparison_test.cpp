@@ -129,6 +129,34 @@ class ComparisonTest : public testing::Test {
     return whole.found().first();
   }
 
+  // The calls of an evaluation on the same documents, which shows the tensors but `hidden`.
+  std::optional<Difference> evaluate(const std::string& hidden = "") {
+    Comparison whole(scenario_);
+    const std::vector<ParameterView> parameters;
+    const std::vector<oracle::Parameter> no_change;
+    const ComparedEngine engine{read_all, parameters};
+    StepComparison& comparison = whole.begin(engine, {7, data_, want_, no_change});
+    StepResult result;
+    result.tokens = tokens_;
+    result.loss = engine_.loss;
+    result.router_losses = folded_;
+    for (int m = 0; m < 2; ++m) {
+      oracle::MicrobatchResult& microbatch = engine_.microbatches[m];
+      std::vector<NamedTensor> activations;
+      for (oracle::Tensor& t : microbatch.activations) {
+        if (t.name != hidden)
+          activations.push_back({t.name, t.layer, "an_op", view(t.values, t.rows, t.cols)});
+      }
+      result.microbatch_router_losses.emplace_back();
+      for (const auto& layer : microbatch.experts)
+        result.microbatch_router_losses.back().push_back({layer.aux_loss, layer.z_loss});
+      comparison.evaluation_pass_done(m, activations);
+      result.microbatch_losses.push_back(microbatch.loss);
+    }
+    comparison.finish_evaluation(result, Compared::every_pass);
+    return whole.found().first();
+  }
+
   Scenario scenario_;
   StepData data_;
   std::int64_t tokens_ = 5;  // As the engine counts them.
@@ -215,6 +243,21 @@ TEST_F(ComparisonTest, TheFirstInProgramOrderWins) {
   engine_.microbatches[0].loss = 9;
   EXPECT_EQ(run()->where.microbatch, 0);
   EXPECT_EQ(run()->judge, JudgeKind::loss);
+}
+
+// What an evaluation leaves in place is compared before the loss that follows from it.
+TEST_F(ComparisonTest, AnEvaluationNamesItsFirstActivation) {
+  EXPECT_FALSE(evaluate().has_value());
+  EXPECT_FALSE(evaluate("layers.0.out").has_value());
+  engine_.microbatches[1].loss = 9;
+  EXPECT_EQ(evaluate()->where.tensor, "loss");
+  engine_.microbatches[1].activations[1].values[0] = 9;
+  const Difference first = *evaluate();
+  EXPECT_EQ(first.judge, JudgeKind::evaluation);
+  EXPECT_EQ(first.where.tensor, "layers.0.out");
+  EXPECT_EQ(first.where.microbatch, 1);
+  EXPECT_EQ(first.where.op, "an_op");
+  EXPECT_EQ(evaluate("layers.0.out")->where.tensor, "loss");
 }
 
 TEST_F(ComparisonTest, GradientsAreJudgedInBackwardOrder) {
