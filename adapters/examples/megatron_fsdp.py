@@ -38,6 +38,9 @@ class Run(torch_packed.Run):
                                        calculate_per_token_loss=True)  # Gradients are sums, as the protocol asks for.
         self.model.blocks, self.model.parameter = list(model.blocks), model.parameter
 
+    def reshard(self):
+        pass  # No graph is captured here: each forward pass gathers the weights itself.
+
     def make_optimizer(self):
         optimizer = super().make_optimizer()
         if self.strategy != "no_shard":

@@ -1,8 +1,6 @@
 """What a PyTorch engine did, counted from outside of it, and amplifiers that make its races show. Needs PyTorch."""
 import contextlib
-import json
-import os
-import tempfile
+import weakref
 
 import torch
 
@@ -10,52 +8,71 @@ COLLECTIVES = ("all_gather_into_tensor", "reduce_scatter_tensor", "all_reduce", 
 
 
 class Evidence:
-    """While it is entered: `captures` and `replays` of CUDA graphs, and `collectives`, by wrapping the calls themselves."""
+    """While it is entered, by wrapping the calls themselves: `captures` and `replays` of CUDA graphs, `collectives`, and bytes that
+    Tensor.copy_ and Tensor.to copied to pinned memory (`offloaded`) and from there to the device (`reloaded`).
+
+    A copy that is captured counts at each replay of its graph. CUPTI would count copies at the device, but not these alone: FSDP2's
+    kernels bring their descriptors from pinned memory too."""
 
     def __init__(self):
-        self.captures = self.replays = self.collectives = 0
+        self.captures = self.replays = self.collectives = self.offloaded = self.reloaded = 0
+        self._captured, self._of_graph = None, weakref.WeakKeyDictionary()
         self._undo = contextlib.ExitStack()
 
     def __enter__(self):
         if torch.cuda.is_available():
-            self._wrap(torch.cuda.CUDAGraph, "capture_begin", "captures")
-            self._wrap(torch.cuda.CUDAGraph, "replay", "replays")
+            self._wrap(torch.cuda.CUDAGraph, "capture_begin", self._begin)
+            self._wrap(torch.cuda.CUDAGraph, "capture_end", self._end)
+            self._wrap(torch.cuda.CUDAGraph, "replay", self._replay)
+            self._wrap(torch.Tensor, "copy_", lambda to, source, *_: self._copy(source, to))
+            self._wrap(torch.Tensor, "to", lambda source, *_: None, self._copy)
         if torch.distributed.is_available():
             for name in COLLECTIVES:
-                self._wrap(torch.distributed, name, "collectives")
+                self._wrap(torch.distributed, name, self._collective)
         return self
 
-    def _wrap(self, owner, name, counter):
+    def _wrap(self, owner, name, before, after=lambda *_: None):
+        """`before` sees the positional arguments, `after` the first of them and the result."""
         original = getattr(owner, name)
 
         def wrapped(*arguments, **named):
-            setattr(self, counter, getattr(self, counter) + 1)
-            return original(*arguments, **named)
+            before(*arguments)
+            result = original(*arguments, **named)
+            after(arguments[0] if arguments else None, result)
+            return result
 
         setattr(owner, name, wrapped)
         self._undo.callback(setattr, owner, name, original)
 
+    def _begin(self, graph, *_):
+        self.captures += 1
+        self._captured = self._of_graph[graph] = [0, 0]
+
+    def _end(self, *_):
+        self._captured = None
+
+    def _replay(self, graph):
+        self.replays += 1
+        offloaded, reloaded = self._of_graph.get(graph, (0, 0))
+        self.offloaded += offloaded
+        self.reloaded += reloaded
+
+    def _collective(self, *_):
+        self.collectives += 1
+
+    def _copy(self, source, to):
+        if not isinstance(source, torch.Tensor) or source.is_cuda == to.is_cuda or not (to if source.is_cuda else source).is_pinned():
+            return
+        out, back = (source.nbytes, 0) if source.is_cuda else (0, source.nbytes)
+        if self._captured is None:
+            self.offloaded += out
+            self.reloaded += back
+        else:
+            self._captured[0] += out
+            self._captured[1] += back
+
     def __exit__(self, *_):
         self._undo.close()
-
-
-@contextlib.contextmanager
-def copied_bytes(result):
-    """Adds what CUPTI saw of copies between the device and pinned memory: result["DtoH"], result["HtoD"], in bytes."""
-    from torch.profiler import ProfilerActivity, profile
-    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as seen:
-        yield
-        torch.cuda.synchronize()
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "trace")
-        seen.export_chrome_trace(path)
-        with open(path, encoding="utf-8") as trace:
-            events = json.load(trace)["traceEvents"]
-    for event in events:
-        name = event.get("name", "")
-        for way in ("DtoH", "HtoD"):
-            if name.startswith(f"Memcpy {way}") and "Pinned" in name:
-                result[way] = result.get(way, 0) + int(event["args"]["bytes"])
 
 
 @contextlib.contextmanager

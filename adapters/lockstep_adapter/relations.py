@@ -348,6 +348,8 @@ def a_b_a(judge):
     steps = [step for phase, step in feed.packs if phase == "training"]
     if len(steps) < 2 or feed.packs["training", 0] == feed.packs["training", 1]:
         raise NotApplicable("no two steps with different documents")
+    if not any(target >= 0 for step in (0, 1) for pack in feed.packs["training", step] for document in pack for target in document.targets):
+        raise NotApplicable("neither step has a target")
     order = [0] * (warm + 1) + [1, 0]
     feed.packs = {("training", at): judge.feed.packs["training", step] for at, step in enumerate(order)}
     if len({len(packs) for packs in feed.packs.values()}) > 1:

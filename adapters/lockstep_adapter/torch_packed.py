@@ -5,6 +5,7 @@ with a mask. Eager; CUDA graphs by block, attention or MLP (make_graphed_callabl
 offload of saved activations by hooks; FSDP2. Options: --device cpu|cuda, --grads none|zero (how gradients start in a step)."""
 import argparse
 import contextlib
+import gc
 import os
 import pathlib
 import sys
@@ -14,7 +15,7 @@ import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
-from .evidence import Evidence, copied_bytes, delay, poisoned  # noqa: E402
+from .evidence import Evidence, delay, poisoned  # noqa: E402
 from .feed import pack_rows, slots_in_use  # noqa: E402
 from .torch_tensors import TorchTensor, to_torch  # noqa: E402
 from .wire import serve  # noqa: E402
@@ -280,6 +281,18 @@ def local(tensor):
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
+@contextlib.contextmanager
+def uncollected():
+    """For a capture: a graph of an earlier run that Python's collector destroys meanwhile invalidates it. PyTorch collects beforehand only
+    if it is told to (torch.compiler.config.force_cudagraph_gc), and nothing keeps the collector from running during the capture."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 class Graphs:
     """Graphs of a run, by capacity. Under full_iteration one holds the forward and backward pass of a microbatch."""
 
@@ -317,7 +330,9 @@ class Graphs:
             kept = [parameter.grad for parameter in self.run.parameters]  # The sums of this step's earlier microbatches.
             for parameter in self.run.parameters:
                 parameter.grad = None
-            for (block, i), graph in zip(places, torch.cuda.make_graphed_callables(wrapped, tuple(samples), allow_unused_input=True)):
+            with uncollected():
+                graphs = torch.cuda.make_graphed_callables(wrapped, tuple(samples), allow_unused_input=True)
+            for (block, i), graph in zip(places, graphs):
                 runs[block][i] = graph
             for parameter, gradient in zip(self.run.parameters, kept):
                 parameter.grad = gradient
@@ -345,7 +360,8 @@ class Graphs:
                 self.run.forward_backward(pack, self.run.eager, {})
         torch.cuda.current_stream().wait_stream(side)
         graph, watched = torch.cuda.CUDAGraph(), {}
-        with torch.cuda.graph(graph):
+        # As Megatron-Core captures: other threads, such as NCCL's watchdog, may ask about their events meanwhile.
+        with uncollected(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
             losses = self.run.forward_backward(pack, self.run.eager, watched)
         for parameter, gradient in zip(self.run.parameters, kept):
             local(parameter.grad).copy_(gradient)
@@ -501,6 +517,14 @@ class Run:
                 losses = self.model(pack, self.eager, lambda *_: None)
             self.out.rows(step, m, pack.rows, "evaluation")
             self.out.tensor("token_loss", "token_loss", lambda: TorchTensor(losses), step, m, "evaluation")
+        if microbatches and self.strategy != "no_shard":
+            self.reshard()
+
+    def reshard(self):
+        """Without a backward pass FSDP2 keeps gathered weights. Where a replay takes the place of a step's forward pass, nothing would
+        gather them again before the next evaluation, which would be one of old weights."""
+        for module in [*self.model.blocks, self.model]:
+            module.reshard()
 
     def tell(self, kind, step, tensor_of):
         if self.out.wants(kind):
@@ -587,15 +611,13 @@ class TorchPacked:
 
     def run(self, request, out):
         self.join(request)
-        evidence, copies = Evidence(), {}
-        offloads = bool(request.get("offload.modules"))
-        with evidence, poisoned(request.poison), copied_bytes(copies) if offloads else contextlib.nullcontext():
+        with Evidence() as evidence, poisoned(request.poison):
             run = self.Run(request, out, self.device, self.grads)
             run.steps()
             if self.device == "cuda":
                 torch.cuda.synchronize()
         return {**run.count, "graph_replays": evidence.replays, "graphs_captured": evidence.captures,
-                "collectives": evidence.collectives, "bytes_offloaded": copies.get("DtoH", 0), "bytes_reloaded": copies.get("HtoD", 0)}
+                "collectives": evidence.collectives, "bytes_offloaded": evidence.offloaded, "bytes_reloaded": evidence.reloaded}
 
     def join(self, request):
         needed = request.ranks > 1 or request.get("fsdp.strategy") != "no_shard"

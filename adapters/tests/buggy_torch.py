@@ -109,6 +109,13 @@ class EvaluationTrains(Run):
                 self.optimizer.state[self.parameters[0]]["exp_avg"].mul_(0.5)
 
 
+class EvaluationKeepsWeights(Run):
+    """The next evaluation's weights are those that this one gathered (met in torch_packed itself)."""
+
+    def reshard(self):
+        pass
+
+
 class ResumeForgetsTheStep(Run):
     def state_of(self, parameter):
         weight, state = super().state_of(parameter)
@@ -207,6 +214,7 @@ FAULTS = {
     "stale-scale": ({"graphs": StaleScale}, "R2", WHOLE, True),
     "capture-leaves-gradients": ({"graphs": CaptureLeavesGradients}, "R2", WHOLE, True),
     "capacity-baked": ({"graphs": CapacityBaked}, "R2", WHOLE, True),
+    "evaluation-keeps-weights": ({"run": EvaluationKeepsWeights}, "R2", {**WHOLE, "fsdp.strategy": "optim_grads", "training.eval_every": 1}, True),
     "no-wait": ({"offload": NoWait}, "R14", OFFLOADED, True),
 }
 

@@ -37,6 +37,7 @@ HOLD_ON_A_GPU = [
     ({"cuda_graph.impl": "partial", "cuda_graph.modules": ["mlp"], "training.recapture_at": [2]}, "", {"R2"}),
     (OFFLOADED, "", {"R3"}),
     ({**OFFLOADED, **WHOLE, "offload.fraction": 0.5}, "", {"R2", "R3"}),
+    ({**OFFLOADED, **WHOLE, "fsdp.strategy": "optim_grads", "training.eval_every": 1}, "", {"R2", "R3", "R5"}),
 ]
 
 
