@@ -101,6 +101,9 @@ command(3, "seg has 4196 bytes", JOIN, name="segment-of-4196-bytes", environment
         files={"a.yaml": RANKS, "seg": lambda old: crafted.segment(old, 2, 4196)})
 command(3, "seg is open to other users", JOIN, name="segment-open-to-others", environment=RANK_1, before="chmod 666 seg",
         files=SEGMENT)
+if os.geteuid() == 0:  # Who else could make a file of another user?
+    command(3, "seg belongs to another user", JOIN, name="segment-of-another-user", environment=RANK_1,
+            before="chmod 600 seg; chown 65534 seg", files=SEGMENT)
 command(3, "seg is a link", JOIN, name="segment-behind-a-link", environment=RANK_1,
         before="chmod 600 seg; mv seg there; ln -s there seg", files=SEGMENT)
 WITHOUT_RANK = {key: value for key, value in RANK_1.items() if key != "RANK"}
@@ -132,6 +135,9 @@ command(2, "fp32", "fuzz --device sim --count 1 --jobs 1 --corpus co --timeout 3
         files={"co/a.yaml": BASE + "numerics: [" + ", ".join(["fp32"] * 150000) + "]\n"})
 command(2, "is no regular file on a disk", "describe a.yaml", name="documents-of-the-kernel",
         files={"a.yaml": BASE + "data: {kind: jsonl, path: /proc/version}\n"})
+if os.geteuid() == 0:  # Reading it would take the kernel's messages away, and wait for more.
+    command(2, "is no regular file on a disk", "describe a.yaml", name="messages-of-the-kernel", seconds=5,
+            files={"a.yaml": BASE + "data: {kind: jsonl, path: /proc/kmsg}\n"})
 command(2, "DATA.jsonl:1: has a NUL byte", "describe a.yaml", name="record-without-an-end", megabytes=1000,
         files={"a.yaml": BASE + JSONL}, before="truncate -s 1G DATA.jsonl")
 HUGE = "model: {hidden: 16384, pattern: E, moe: {experts: 256, top_k: 8}}\n"
