@@ -89,6 +89,11 @@ AttentionTables build_cudnn_tables(const Scenario::Model::Attention& attention,
           .head_dim = static_cast<std::int32_t>(attention.head_dim)};
 }
 
+static void put_tokens(const Document& document, std::int32_t* to) {
+  const std::int32_t bits = faulty("tokens-in-16-bits", -1, 0xffff);
+  std::ranges::transform(document.tokens, to, [bits](std::int32_t id) { return id & bits; });
+}
+
 HostPackedBatch lay_out(const PackShape& shape, const Microbatch& microbatch) {
   HostPackedBatch pack;
   pack.tokens.assign(shape.rows, -1);
@@ -97,7 +102,7 @@ HostPackedBatch lay_out(const PackShape& shape, const Microbatch& microbatch) {
   for (const Document& document : microbatch.documents) {
     const std::int64_t length = std::ssize(document.tokens);
     require(start + length <= shape.rows, "the documents of a microbatch fit its pack");
-    std::copy(document.tokens.begin(), document.tokens.end(), pack.tokens.begin() + start);
+    put_tokens(document, pack.tokens.data() + start);
     std::copy(document.targets.begin(), document.targets.end(), pack.targets.begin() + start);
     if (start > 0 && length > 0) {
       std::int32_t& before = at(pack.targets, start - 1);

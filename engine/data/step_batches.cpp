@@ -45,12 +45,16 @@ bool StepBatches::is_too_long(const PackNeed& need) const {
   return faulty("too-long-documents-are-replayed", need.longest > shape_.max_seqlen, false);
 }
 
+static std::int64_t counted(std::int64_t slots) {
+  return faulty("slots-in-8-bits", slots, slots & 255);
+}
+
 int StepBatches::bucket_for(const PackNeed& need) const {
   const int buckets = static_cast<int>(buckets_.size());
   for (int i = 0; i < buckets && !is_too_long(need); ++i) {
     const std::int64_t capacity = at(buckets_, i);
     const std::int64_t most = faulty("capacity-off-by-one", capacity, capacity + 1);
-    if (need.slots <= most) return i;
+    if (counted(need.slots) <= most) return i;
   }
   return faulty("fallback-truncates-to-capacity", -1, buckets - 1);
 }

@@ -99,7 +99,7 @@ void GraphSet::evict(int bucket) {
 void GraphSet::clear() {
   graphs_.clear();
   destroy_evicted();
-  bytes_ = 0;
+  bytes_ = faulty("recapture-forgets-what-it-freed", std::int64_t{0}, bytes_);
   last_use_.clear();
 }
 

@@ -42,7 +42,8 @@ inline constexpr std::string_view kLeak = "cross-document leak", kPadding = "pad
                                   kWarmup = "warmup/first-step only", kResume = "checkpoint/resume",
                                   kTeardown = "teardown/recapture", kLaunch = "hook order",
                                   kHost = "host-sync", kExperts = "experts", kSharding = "sharding",
-                                  kCost = "cost that changes no bit", kJudge = "judge";
+                                  kCost = "cost that changes no bit", kSize = "rare size",
+                                  kJudge = "judge";
 
 std::span<const FaultRow> kernel_fault_rows();  // In the order of the ops.
 std::span<const FaultRow> engine_fault_rows();  // Sorted by name.

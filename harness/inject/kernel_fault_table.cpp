@@ -22,6 +22,8 @@ constexpr std::array kKernelFaults{
     FaultRow{"dropout-ignores-position", kRandom, "activation: embedding.out"},
     FaultRow{"dropout-ignores-step", kRandom, "activation: embedding.out"},
     FaultRow{"dropout-keeps-below-threshold", kRandom, "activation: embedding.out"},
+    FaultRow{"dropout-site-in-8-bits", kSize, "activation: .out"},
+    FaultRow{"dropout-document-in-8-bits", kSize, "activation: embedding.out"},
     FaultRow{"dropout-forgets-scale", kRandom, "activation: embedding.out"},
     FaultRow{"residual-forgets-last-channel", kIndex, "activation: .out"},
     FaultRow{"residual-backward-forgets-dropout-mask", kRandom, "gradient: fc2.weight proj.weight"},
@@ -110,6 +112,7 @@ constexpr std::array kKernelFaults{
     FaultRow{"expert-input-gradient-drops-last-output", kExperts, "bits; hazard", kNeedsExperts},
     FaultRow{"expert-weight-gradient-drops-first-row", kExperts, "bits; hazard", kNeedsExperts},
     FaultRow{"count-pairs-forgets-dropped-pairs", kExperts, "bits", kNeedsExperts},
+    FaultRow{"expert-bias-compares-in-float", kSize, "", kNoScenario | kNeedsExperts},
     FaultRow{"expert-bias-keeps-the-counts-of-the-step", kExperts, "bits; hazard", kNeedsExperts},
     FaultRow{"expert-bias-moves-the-other-way", kExperts, "bits; hazard", kNeedsExperts}};
 

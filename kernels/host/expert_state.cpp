@@ -17,6 +17,12 @@ void run(HostQueue, const CountPairs& op) {
   }
 }
 
+// Counts are compared as integers, however large they are.
+static std::int64_t compared(std::int64_t count) {
+  const float rounded = static_cast<float>(count);
+  return faulty("expert-bias-compares-in-float", count, static_cast<std::int64_t>(rounded));
+}
+
 void run(HostQueue, const UpdateExpertBias& op) {
   const std::int64_t experts = op.bias.cols;
   const float rate = faulty("expert-bias-moves-the-other-way", op.rate, neg(op.rate));
@@ -30,10 +36,10 @@ void run(HostQueue, const UpdateExpertBias& op) {
     }
   }
   for (std::int64_t e = 0; e < experts; ++e) {
-    const std::int64_t share = at(chosen, e) * experts;
+    const std::int64_t share = compared(at(chosen, e) * experts), mean = compared(all);
     float& bias = op.bias.data[e];
-    if (share < all) bias = add(bias, rate);
-    if (share > all) bias = sub(bias, rate);
+    if (share < mean) bias = add(bias, rate);
+    if (share > mean) bias = sub(bias, rate);
   }
 }
 

@@ -162,6 +162,8 @@ inline const std::map<std::string, Scenario>& library_scenarios() {
                              "fsdp-rank-without-documents",
                              "fsdp-temporary-buffers",
                              "fsdp-tied-embedding",
+                             "sixty-six-layers",
+                             "hundreds-of-documents",
                              "step-without-targets",
                              "moe-dropless-whole-layers",
                              "moe-full-iteration"}) {

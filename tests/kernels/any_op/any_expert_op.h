@@ -167,10 +167,11 @@ inline void draw(OpBuilder& b, ExpertWeightGradient<T>& op) {
 }
 inline void draw(OpBuilder& b, CountPairs& op) {
   const DrawnRouting drawn(b);
+  const std::int64_t least = b.one_of({0, 0, 1 << 24, (1 << 30)});
   const auto before = [&]<class N>(N) {
     std::vector<N> numbers;
     for (std::int64_t e = 0; e < drawn.experts; ++e)
-      numbers.push_back(static_cast<N>(b.between(0, 1000)));
+      numbers.push_back(static_cast<N>(least + b.between(0, 1000)));
     return b.place(1, drawn.experts, numbers);
   };
   op = {.counts = drawn.counts,
@@ -181,9 +182,11 @@ inline void draw(OpBuilder& b, CountPairs& op) {
 }
 inline void draw(OpBuilder& b, UpdateExpertBias& op) {
   const auto experts = b.between(2, 40), ranks = b.between(1, 3);
+  // Sums of large ones pass 2^24, above which no float holds each integer, and 2^31.
+  const std::int64_t least = b.one_of({0, 0, 1 << 24, 1 << 30});
   std::vector<std::int32_t> counts;
   for (std::int64_t e = 0; e < ranks * experts; ++e)
-    counts.push_back(static_cast<std::int32_t>(b.between(0, 3)));
+    counts.push_back(static_cast<std::int32_t>(least + b.between(0, 3)));
   op = {.step = b.place(ranks, experts, counts), .bias = b.values(1, experts), .rate = 0.001f};
 }
 

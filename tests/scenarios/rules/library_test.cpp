@@ -334,6 +334,19 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
          return tokens(a) == s.data.pack_length && tokens(b) > 0 &&
                 tokens(b) <= s.data.pack_length / 8;
        })},
+      {"more than 64 layers", [](auto& s) { return s.model.pattern.size() > 64; }},
+      {"more than 255 documents with dropout",
+       [](auto& s) {
+         const auto is_large = [](const StepLengths& step) {
+           return std::ranges::any_of(step, [](auto& list) { return list.size() > 255; });
+         };
+         return s.model.dropout.millionths > 0 && std::ranges::any_of(s.data.documents, is_large);
+       }},
+      {"vocabulary over 16 bits", [](auto& s) { return s.model.vocab > 65'536; }},
+      {"recapture under a limit",
+       [](auto& s) {
+         return s.cuda_graph.graph_memory_limit > 0 && !s.training.recapture_at.empty();
+       }},
       {"in_flight 1",
        [](auto& s) { return s.training.in_flight == 1 && s.training.microbatches > 1; }},
       {"in_flight 2", [](auto& s) { return s.training.in_flight == 2; }},
