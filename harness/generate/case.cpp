@@ -1,17 +1,28 @@
 #include "harness/generate/case.h"
 
 #include "harness/generate/generator.h"
+#include "harness/generate/steering.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::uint64_t kInvalidShare = 20;
+constexpr std::uint64_t kRareShare = 8;  // An eighth of the cases with an odd number.
 
 // splitmix64's finaliser: every bit of the result depends on every bit of `z`.
 std::uint64_t mixed(std::uint64_t z) {
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
   return z ^ (z >> 31);
+}
+
+// Cases with an even number are drawn from their seed alone, without regard to what is rare.
+Scenario draw_scenario(std::uint64_t campaign_seed, std::int64_t index, std::uint64_t seed) {
+  Choices choices(seed);
+  if (index % 2 == 0) return generate_scenario(choices);
+  Choices kind(mixed(seed ^ 0x726172652073697Au));
+  if (!kind.one_in(kRareShare)) return steered_scenario(campaign_seed, index);
+  return generate_scenario(choices, static_cast<RareSize>(1 + kind.draw(kRareSizes)));
 }
 
 void draw_schedules(Scenario& scenario, Choices& choices) {
@@ -37,8 +48,7 @@ CampaignCase make_case(std::uint64_t campaign_seed, std::int64_t index,
                        const std::string& profile) {
   CampaignCase one;
   one.seed = case_seed(campaign_seed, index);
-  Choices choices(one.seed);
-  one.scenario = generate_scenario(choices);
+  one.scenario = draw_scenario(campaign_seed, index, one.seed);
   one.scenario.name = "random-" + std::to_string(index);
   // Draws of their own, so that a shrinker that edits the choices above never meets them.
   Choices more(mixed(one.seed ^ 0x6C6F636B73746570u));

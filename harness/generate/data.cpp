@@ -47,6 +47,8 @@ MicrobatchLengths draw_crowd(Choices& c, const Scenario::Data& d, bool empties) 
 }
 
 MicrobatchLengths draw_documents(Choices& c, const Scenario& s, const Swarm& swarm) {
+  if (swarm.rare == RareSize::many_documents || swarm.rare == RareSize::buckets_at_powers_of_two)
+    return draw_rare_documents(c, swarm.rare, s);
   MicrobatchLengths list;
   std::int64_t used = 0;
   if (swarm.empties && c.one_in(8)) return list;
@@ -78,6 +80,10 @@ std::int64_t draw_pack_length(Choices& c, const Swarm& swarm, const Scenario& s)
   passes *= s.parallel.data;
   std::vector<std::int64_t> lengths{32, 64, 17, 96, 128};
   if (swarm.long_packs) lengths = {160, 256, 512, 1024, 17};
+  if (swarm.rare == RareSize::many_documents) return c.pick<std::int64_t>({320, 512});
+  if (swarm.rare == RareSize::buckets_at_powers_of_two) return c.pick<std::int64_t>({96, 160});
+  if (swarm.rare == RareSize::many_layers || swarm.rare == RareSize::ends_of_the_vocabulary)
+    lengths = {17, 32};
   std::erase_if(lengths,
                 [&](std::int64_t length) { return length != 17 && passes * length > most_rows; });
   return c.pick(lengths);

@@ -1,6 +1,8 @@
 #include "harness/generate/features.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <functional>
 #include <set>
 
@@ -45,10 +47,14 @@ struct Facts {
       for (std::size_t r = 0; r < ranks; ++r)
         need = larger(need, need_of(s.data, lengths_of(documents.microbatches[first + r])));
       over.insert(need.slots - s.cuda_graph.max_packed_seqs.back());
+      fills_a_power_of_two |= need.slots > 1 &&
+                              std::has_single_bit(static_cast<std::uint64_t>(need.slots)) &&
+                              holds(s.cuda_graph.max_packed_seqs, need.slots);
       is_too_long |= need.longest > longest_captured(s);
     }
   }
   bool graphs() const { return with_graphs(s); }
+  bool buckets() const { return graphs() && s.cuda_graph.max_packed_seqs.size() > 1; }
   bool resumes(const std::function<bool(const Scenario::Resume&)>& so) const {
     return std::any_of(s.training.resume_at.begin(), s.training.resume_at.end(), so);
   }
@@ -83,19 +89,21 @@ struct Facts {
   std::int64_t most = 0;           // and of the one with the most.
   // Slots of a microbatch on the rank that needs most, less the largest capacity.
   std::set<std::int64_t> over;
-  bool is_too_long = false;  // A document is longer than cuda_graph.max_seqlen.
+  bool fills_a_power_of_two = false;  // The slots of a microbatch and a capacity.
+  bool is_too_long = false;           // A document is longer than cuda_graph.max_seqlen.
 };
 
 using F = const Facts&;
 
+enum class Kind : std::uint8_t { a_switch, an_edge, rare };
+constexpr Kind kSwitch = Kind::a_switch, kEdge = Kind::an_edge, kRare = Kind::rare;
+
 struct Row {
   Trait trait;
   const char* name;
-  bool boundary;
+  Kind kind;
   bool (*has)(F);
 };
-
-constexpr bool kSwitch = false, kEdge = true;
 
 const Scenario kPlain;
 
@@ -381,6 +389,23 @@ constexpr Row kRows[] = {
     {Trait::resumed_on_other_ranks, "resumed on other ranks", kSwitch,
      [](F f) { return f.resumes([&](auto& one) {
        return one.data != 0 && one.data != f.s.parallel.data; }); }},
+    {Trait::more_than_64_layers, "more than 64 layers", kRare,
+     [](F f) { return f.s.model.pattern.size() > 64; }},
+    {Trait::more_than_255_documents, "more than 255 documents with dropout", kRare,
+     [](F f) { return f.most > 255 && f.s.model.dropout.millionths > 0; }},
+    {Trait::a_bucket_at_a_power_of_two, "a bucket at a power of two, filled", kRare,
+     [](F f) { return f.graphs() && f.fills_a_power_of_two; }},
+    {Trait::recapture_under_a_limit, "recapture under a limit", kRare,
+     [](F f) { return f.buckets() && f.s.cuda_graph.graph_memory_limit > 0 &&
+              !f.training().recapture_at.empty(); }},
+    {Trait::evaluation_with_buckets, "evaluation with buckets", kRare,
+     [](F f) { return f.buckets() && f.training().eval_every > 0; }},
+    {Trait::a_vocabulary_over_16_bits, "a vocabulary over 16 bits", kRare,
+     [](F f) { return f.s.model.vocab > 65'536; }},
+    {Trait::a_vocabulary_of_two, "a vocabulary of two", kRare,
+     [](F f) { return f.s.model.vocab == 2; }},
+    {Trait::the_most_experts, "the most experts", kRare,
+     [](F f) { return f.layer("E") && f.moe().experts == 256; }},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMostTraits);
@@ -389,18 +414,18 @@ constexpr bool is_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  return std::size(kRows) == static_cast<std::size_t>(Trait::resumed_on_other_ranks) + 1;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::the_most_experts) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 // Campaign files of before have a trait's bit where it was.
-static_assert(static_cast<int>(Trait::resumed_on_other_ranks) == 149, "a new trait goes last");
+static_assert(static_cast<int>(Trait::the_most_experts) == 157, "a new trait goes last");
 
 }  // namespace
 
 const std::vector<TraitName>& trait_names() {
   static const std::vector<TraitName> names = [] {
     std::vector<TraitName> list;
-    for (const Row& row : kRows) list.push_back({row.name, row.boundary});
+    for (const Row& row : kRows) list.push_back({row.name, row.kind == kEdge, row.kind == kRare});
     return list;
   }();
   return names;

@@ -19,6 +19,7 @@ using Traits = std::bitset<kMostTraits>;  // Indexed as trait_names().
 struct TraitName {
   std::string name;
   bool boundary = false;  // A size at an edge, not a switch.
+  bool rare = false;      // A size of cases of its own (rare.h): its pairs are not counted.
 };
 // A new kind of scenario adds its rows in features.cpp; reports and tests follow.
 const std::vector<TraitName>& trait_names();
@@ -38,6 +39,7 @@ class Distribution {
   // a < b
   std::int64_t count(std::size_t a, std::size_t b) const { return pairs_[a * kMostTraits + b]; }
   std::size_t pairs_met() const { return met_; }
+  // Rare sizes have no part in it, nor in pairs_met() and never_met().
   static std::size_t pairs_that_can_meet();
   std::vector<std::pair<std::size_t, std::size_t>> never_met() const;
 

@@ -6,13 +6,17 @@
 
 namespace lockstep {
 
+static bool is_counted(std::size_t a, std::size_t b) {
+  return can_meet(a, b) && !trait_names()[a].rare && !trait_names()[b].rare;
+}
+
 void Distribution::add(const Traits& traits) {
   ++cases_;
   const std::size_t count = trait_names().size();
   for (std::size_t a = 0; a < count; ++a) {
     if (!traits[a]) continue;
     for (std::size_t b = a; b < count; ++b) {
-      if (traits[b] && pairs_[a * kMostTraits + b]++ == 0 && can_meet(a, b)) ++met_;
+      if (traits[b] && pairs_[a * kMostTraits + b]++ == 0 && is_counted(a, b)) ++met_;
     }
   }
 }
@@ -20,7 +24,7 @@ void Distribution::add(const Traits& traits) {
 std::size_t Distribution::pairs_that_can_meet() {
   std::size_t pairs = 0;
   for (std::size_t a = 0; a < trait_names().size(); ++a) {
-    for (std::size_t b = a + 1; b < trait_names().size(); ++b) pairs += can_meet(a, b);
+    for (std::size_t b = a + 1; b < trait_names().size(); ++b) pairs += is_counted(a, b);
   }
   return pairs;
 }
@@ -29,7 +33,7 @@ std::vector<std::pair<std::size_t, std::size_t>> Distribution::never_met() const
   std::vector<std::pair<std::size_t, std::size_t>> pairs;
   for (std::size_t a = 0; a < trait_names().size(); ++a) {
     for (std::size_t b = a + 1; b < trait_names().size(); ++b) {
-      if (can_meet(a, b) && count(a, b) == 0) pairs.emplace_back(a, b);
+      if (is_counted(a, b) && count(a, b) == 0) pairs.emplace_back(a, b);
     }
   }
   return pairs;
@@ -68,7 +72,7 @@ boost::json::object Distribution::to_json() const {
   for (std::size_t a = 0; a < trait_names().size(); ++a) {
     (trait_names()[a].boundary ? boundaries : features)[trait_names()[a].name] = count(a);
     for (std::size_t b = a + 1; b < trait_names().size(); ++b) {
-      if (can_meet(a, b))
+      if (is_counted(a, b))
         pairs.push_back({trait_names()[a].name, trait_names()[b].name, count(a, b)});
     }
   }

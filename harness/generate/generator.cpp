@@ -105,6 +105,8 @@ void draw_graphs(Choices& c, const Swarm& swarm, Scenario& s) {
   Scenario::CudaGraph& g = s.cuda_graph;
   g.impl = c.pick<GraphImpl>({GraphImpl::none, GraphImpl::partial, GraphImpl::partial,
                               GraphImpl::partial, GraphImpl::full_iteration});
+  if (swarm.rare != RareSize::none && g.impl == GraphImpl::none && swarm.buckets)
+    g.impl = GraphImpl::partial;
   if (reads_sizes(s.model) && g.impl == GraphImpl::full_iteration) g.impl = GraphImpl::partial;
   // L37: several ranks of one process lie in no graph of everything.
   if (s.parallel.data > 1 && g.impl == GraphImpl::full_iteration) g.impl = GraphImpl::partial;
@@ -117,9 +119,14 @@ void draw_graphs(Choices& c, const Swarm& swarm, Scenario& s) {
   const std::int64_t around = std::max(fewest, c.pick(counts) + c.between(0, 2) - 1);
   g.max_packed_seqs = {around};
   if (swarm.buckets) {
-    draw_buckets(c, g.max_packed_seqs);
+    if (swarm.rare == RareSize::buckets_at_powers_of_two) {
+      g.max_packed_seqs = draw_rare_buckets(c, around, fewest);
+    } else {
+      draw_buckets(c, g.max_packed_seqs);
+    }
     // One bucket at a time, or a few: a graph of a block counts some 10 to 50 KiB.
-    if (c.one_in(3)) g.graph_memory_limit = c.one_in(3) ? 1 : c.between(1, 64) * 16'384;
+    const bool limits = swarm.rare == RareSize::recapture_under_a_limit;
+    if (limits || c.one_in(3)) g.graph_memory_limit = c.one_in(3) ? 1 : c.between(1, 64) * 16'384;
   }
   if (swarm.recapture) draw_recaptures(c, counts, s);
 }
@@ -358,10 +365,11 @@ Swarm draw_swarm(Choices& c) {
   return s;
 }
 
-Scenario generate_scenario(Choices& c) {
+Scenario generate_scenario(Choices& c, RareSize rare) {
   Scenario s;
   s.name = "random";
-  const Swarm swarm = draw_swarm(c);
+  Swarm swarm = draw_swarm(c);
+  if (rare != RareSize::none) restrict_to(rare, swarm);
   s.numerics = {swarm.bf16 ? Numerics::bf16 : Numerics::fp32};
   draw_model(c, swarm, s.model);
   draw_training(c, swarm, s);

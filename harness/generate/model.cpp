@@ -20,6 +20,7 @@ std::string draw_pattern(Choices& c, const Swarm& swarm) {
   if (swarm.late_copies) insert(2, 'E');
   // More of the kinds, anywhere.
   while (pattern.size() < 6 && c.one_in(3)) insert(1, c.pick(symbols));
+  if (swarm.rare == RareSize::many_layers) deepen(c, pattern);
   return pattern;
 }
 
@@ -114,6 +115,7 @@ void draw_model(Choices& c, const Swarm& swarm, Scenario::Model& m) {
   if (swarm.wide) widen(c, m);
   if (swarm.long_packs) narrow(m);
   if (swarm.constants) draw_model_constants(c, m);
+  draw_rare_model(c, swarm.rare, m);
   if (swarm.bf16) widen_for_bf16(m);
 }
 

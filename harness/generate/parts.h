@@ -2,6 +2,7 @@
 #pragma once
 
 #include "harness/generate/choices.h"
+#include "harness/generate/rare.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
@@ -15,6 +16,7 @@ struct Swarm {
   bool late_copies;  // Several layers of experts outside of graphs, whose copies wait for the next
                      // graph together.
   bool few_steps, many_steps, many_microbatches, many_ranks, long_packs, truncation, wide;
+  RareSize rare;  // What the case is about, beside all these.
 };
 Swarm draw_swarm(Choices& choices);
 

@@ -31,6 +31,7 @@ std::int64_t draw_steps(Choices& c, const Swarm& swarm) {
 
 // Passes of one rank and step, so that the passes of all have room.
 std::int64_t room_for_microbatches(const Swarm& swarm, const Scenario& s) {
+  if (swarm.rare != RareSize::none) return 2;  // Each pass is expensive.
   const std::int64_t most = swarm.many_microbatches ? 8
                             : swarm.long_packs      ? 2
                                                     : 9 / s.parallel.data;

@@ -157,6 +157,14 @@ enum class Trait : std::uint8_t {
   resumed,
   resumed_within_a_step,
   resumed_on_other_ranks,
+  more_than_64_layers,
+  more_than_255_documents,
+  a_bucket_at_a_power_of_two,
+  recapture_under_a_limit,
+  evaluation_with_buckets,
+  a_vocabulary_over_16_bits,
+  a_vocabulary_of_two,
+  the_most_experts,
 };
 
 }  // namespace lockstep
