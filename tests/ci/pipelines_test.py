@@ -12,7 +12,7 @@ import run_job
 SKIPPED = 77
 # Labels that a test may carry (contract of the command line).
 LABELS = {"host", "gpu", "multi_gpu", "slow", "canary"}
-JOBS = {"cpu", "gpu", "nightly-gpu", "nightly"}
+JOBS = {"cpu", "gpu", "nightly-gpu", "nightly-sanitizers", "nightly"}
 
 
 def github_steps(pipeline):
@@ -71,7 +71,10 @@ def job_complaints(root, lockstep):
             step, status, _, output = rows[-1]
             if status:
                 yield f"{pipeline} {job}: `{step}` left with {status}: {output[-800:]}"
-            wanted = {"out/gpu/summary.txt"} if job == "nightly-gpu" else {"out/ctest.xml"} | {
+            of_job = {"nightly-gpu": {"out/gpu/summary.txt"},
+                      "nightly-sanitizers": {f"out/sanitizers/address/{name}" for name in (
+                          "ctest.xml", "verify.xml", "fuzz.ndjson", "fuzz.xml", "summary.txt")}}
+            wanted = of_job[job] if job in of_job else {"out/ctest.xml"} | {
                 f"out/campaign/{name}" for name in ("log-{0}.ndjson", "campaign-{0}.json", "campaign-{0}.xml", "campaign-{0}.html")}
             index = {"github": "1", "gitlab": "0"}[pipeline] if job == "nightly" else "0"
             missing = {name.format(index) for name in wanted} - set(made)
@@ -101,7 +104,8 @@ def test_itself(root):
     """The checks must be able to fail."""
     bad = [("cpu", "if true; then"), ("gpu", "bash ci/none.sh"), ("nightly", "ctest -L '^(gpus|slow)$'")]
     assert len(list(complaints(root, "bad", bad))) == 5
-    assert list(complaints(root, "bad", [("cpu", "true")])) == ["bad: jobs missing: ['gpu', 'nightly', 'nightly-gpu']"]
+    assert list(complaints(root, "bad", [("cpu", "true")])) == [
+        "bad: jobs missing: ['gpu', 'nightly', 'nightly-gpu', 'nightly-sanitizers']"]
     assert len(list(artefact_complaints("bad", ""))) == 4
 
 

@@ -15,6 +15,7 @@ import time
 # What a runner has is not what this machine must have: `cmake` "builds" the program under test, `ctest` writes its report
 # as ctest does, the long scripts only say that they ran.
 STUBS = {
+    # `cmake --preset P -B FOLDER` and `cmake -B FOLDER`.
     "cmake": 'for word; do [[ $last == -B || $last == --build ]] && build=$word; last=$word; done\n'
              'mkdir -p "$build/bin" && ln -sf "$REAL_LOCKSTEP" "$build/bin/lockstep"\n',
     "ctest": 'for word; do case $last in --output-junit) mkdir -p "$(dirname "$word")"; echo "<testsuite/>" >"$word" ;;\n'
@@ -28,7 +29,7 @@ STUBBED_SCRIPTS = {"ci/fuzz_target.sh": 'mkdir -p "$OUT"\n', "ci/gpu.sh": 'mkdir
 def github_jobs(pipeline):
     """{job: (environment, [shell text of each step])}; expressions of GitHub's become a number."""
     plain = lambda text: re.sub(r"\$\{\{.*?\}\}", "1", str(text))
-    return {name: ({key: plain(text) for key, text in job.get("env", {}).items()},
+    return {name: ({key: plain(text) for key, text in job.get("env", {}).items() if key != "SANITIZER"},
                    [plain(step["run"]) for step in job["steps"] if "run" in step])
             for name, job in pipeline["jobs"].items()}
 
@@ -97,7 +98,9 @@ def run_job(root, pipeline, job, user="", stubs_for="", steps=None):
             for name, text in STUBBED_SCRIPTS.items():
                 script(folder / name, text)
             env.update(PATH=f"{home / 'bin'}:{env['PATH']}", REAL_LOCKSTEP=stubs_for)
-            steps = [re.sub(r"\bDEVICE=cuda\b", "DEVICE=sim", re.sub(r"\bBUDGET=\d+", "BUDGET=1", step)) for step in steps]
+            for asked, little in ((r"\bDEVICE=cuda\b", "DEVICE=sim"), (r"\bBUDGET=\d+", "BUDGET=1"), (r"\bCASES=\d+", "CASES=3")):
+                steps = [re.sub(asked, little, step) for step in steps]
+            env = {"SCENARIOS": "scenarios/library/recompute/recompute-eager.yaml", "SANITIZER": "address", **env}
             env = {key: "sim" if key == "DEVICE" else text for key, text in env.items()}
         if person is not None:
             for path in [folder, home, *folder.rglob("*"), *home.rglob("*")]:
