@@ -25,8 +25,9 @@ struct SharedMemoryStore::Counter {
   // new number.
   void set(std::uint32_t to) {
     value.store(to);
-    if (asleep.load() > 0) ::syscall(SYS_futex, &value, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    if (asleep.load() > 0) wake();
   }
+  void wake() { ::syscall(SYS_futex, &value, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
   // Returns when the number is no longer `seen`, or after a short time, so that the caller can
   // check for other changes. It spins first: ranks run alike, so the change often comes sooner than
   // the system could wake this process.
@@ -108,6 +109,22 @@ SharedMemoryStore::~SharedMemoryStore() {
   mailbox(rank()).state.store(std::uncaught_exceptions() > 0 ? failed : ended,
                               std::memory_order_release);
   ::munmap(memory_, segment_bytes(size()));
+}
+
+void SharedMemoryStore::tell_lost(const SharedPlace& place, int rank, int ranks) {
+  const std::size_t bytes = segment_bytes(ranks);
+  open_segment(place, ranks, bytes, [&](void* memory) {
+    Mailbox& box = reinterpret_cast<Mailbox*>(static_cast<std::byte*>(memory) + kPage)[rank];
+    for (const std::uint32_t before : {absent, here}) {
+      std::uint32_t expected = before;
+      if (box.state.compare_exchange_strong(expected, lost)) break;
+    }
+    // Sleepers look again.
+    box.posted.wake();
+    box.taken.wake();
+    ::munmap(memory, bytes);
+    return true;
+  });
 }
 
 // ---- A round ------------------------------------------------------------------------------------

@@ -20,6 +20,10 @@ class SharedMemoryStore final : public Store {
   SharedMemoryStore(const SharedPlace& place, int rank, int ranks, double deadline_s);
   ~SharedMemoryStore() override;
 
+  // Tells the others that a rank which has not left by itself is dead. Called by the process that
+  // made the segment, which sees its children end.
+  static void tell_lost(const SharedPlace& place, int rank, int ranks);
+
   std::span<const std::byte> posted_by(int peer) const override;
 
  private:

@@ -98,6 +98,14 @@ std::string Store::within() const {
   return text;
 }
 
+// Others leave because of it, and are seen first.
+int Store::lost_one() const {
+  for (int peer = 0; peer < ranks_; ++peer) {
+    if (peer != rank_ && last_of(peer).state == lost) return peer;
+  }
+  return -1;
+}
+
 // Waits until every rank has reached the mark in as many rounds as this one has posted.
 void Store::await(Mark mark) {
   const Clock::time_point deadline = Clock::now() + deadline_;
@@ -107,9 +115,9 @@ void Store::await(Mark mark) {
       if (static_cast<std::int32_t>(seen.rounds - rounds_) >= 0) break;
       const bool left = seen.gone >= 0;
       if (left || Clock::now() >= deadline) {
-        const int unheard = silent();
+        const int unheard = silent(), dead = lost_one();
         throw CollectiveHang("rank " +
-                             std::to_string(left           ? seen.gone
+                             std::to_string(left           ? (dead >= 0 ? dead : seen.gone)
                                             : unheard >= 0 ? unheard
                                                            : peer) +
                              (left ? " has left: " : " did not come " + within() + ": ") +
@@ -136,6 +144,7 @@ std::string Store::report(const CollectiveCall& call) const {
     } else {
       said += (last.state == ended    ? " has ended after "
                : last.state == failed ? " has failed after "
+               : last.state == lost   ? " was lost after "
                : peer == unheard      ? " was silent after "
                                       : " was last in ") +
               text(last.call);

@@ -28,7 +28,8 @@ class Store {
   Store& operator=(const Store&) = delete;
   virtual ~Store() = default;  // Tells the others that this rank has left.
 
-  enum State : std::uint32_t { absent, here, ended, failed };  // The state of a rank.
+  // The state of a rank. One that is lost died without a word, and another process said so.
+  enum State : std::uint32_t { absent, here, ended, failed, lost };
 
   int rank() const { return rank_; }
   int size() const { return ranks_; }
@@ -92,6 +93,7 @@ class Store {
 
  private:
   void await(Mark mark);
+  int lost_one() const;  // A rank that is known to be lost, or -1.
   std::size_t announced_by(int peer) const;
 
   int rank_, ranks_;

@@ -263,6 +263,11 @@ SharedSegment meeting_in(const RunFolder& folder, const Scenario& scenario) {
                                    static_cast<int>(scenario.parallel.data));
 }
 
+void tell_lost(int rank, const RunFolder& folder, const Scenario& scenario) {
+  SharedMemoryStore::tell_lost(place_in(folder.path()), rank,
+                               static_cast<int>(scenario.parallel.data));
+}
+
 ExitStatus run_as_rank(int rank, const std::string& folder, const Scenario& scenario,
                        double deadline_s,
                        const std::function<ExitStatus(const LocalRanks&)>& body) {
@@ -281,7 +286,11 @@ ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFol
   RankProcesses processes(static_cast<int>(scenario.parallel.data), [&](int rank) {
     return run_as_rank(rank, folder.path(), scenario, deadline_s, body);
   });
-  return processes.wait(deadline_s + kNoticeSeconds, ended);
+  const auto told = [&](int rank, const RankEnd& end) {
+    if (end.signal != 0 || end.status != 0) tell_lost(rank, folder, scenario);
+    if (ended) ended(rank, end);
+  };
+  return processes.wait(deadline_s + kNoticeSeconds, told);
 }
 
 ExitStatus launch(const Scenario& scenario, const LaunchOptions& options,

@@ -44,6 +44,8 @@ ExitStatus launch(const Scenario& scenario, const LaunchOptions& options,
 
 // The place where the ranks of a run meet whose processes this one started, by a folder of the run.
 SharedSegment meeting_in(const RunFolder& folder, const Scenario& scenario);
+// Tells the ranks that meet there that one of them is dead, so that none waits for it.
+void tell_lost(int rank, const RunFolder& folder, const Scenario& scenario);
 // Runs `body` as one of these ranks, in a process of its own; over NCCL only if the scenario says
 // so. Exceptions are reported on stderr.
 ExitStatus run_as_rank(int rank, const std::string& folder, const Scenario& scenario,

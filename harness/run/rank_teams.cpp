@@ -2,6 +2,7 @@
 
 #include <boost/json.hpp>
 #include <cstdio>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -20,8 +21,13 @@ TeamKey team_of(const Scenario& scenario) {
 // One case on the team.
 class RankTeams::Round {
  public:
-  Round(std::vector<std::unique_ptr<RequestWorker>>& ranks, const RunOptions& options)
-      : ranks_(ranks), options_(options), reports_(ranks.size()), done_(ranks.size(), false) {}
+  Round(std::vector<std::unique_ptr<RequestWorker>>& ranks, const RunOptions& options,
+        std::function<void(int rank)> tell_lost)
+      : ranks_(ranks),
+        options_(options),
+        tell_lost_(std::move(tell_lost)),
+        reports_(ranks.size()),
+        done_(ranks.size(), false) {}
 
   std::vector<RankReport> run(const std::string& request) {
     for (const auto& one : ranks_) one->ask(request);
@@ -60,6 +66,7 @@ class RankTeams::Round {
     } else if (!ranks_[rank]->is_open()) {
       const ChildEnd end = ranks_[rank]->end();
       report.end = {.signal = end.signal, .status = end.status};
+      tell_lost_(static_cast<int>(rank));
     } else {
       return;
     }
@@ -86,6 +93,7 @@ class RankTeams::Round {
 
   std::vector<std::unique_ptr<RequestWorker>>& ranks_;
   const RunOptions& options_;
+  const std::function<void(int rank)> tell_lost_;
   std::vector<RankReport> reports_;
   std::vector<bool> done_;
   std::string phase_;
@@ -96,7 +104,7 @@ std::vector<RankReport> RankTeams::run(const Scenario& scenario, const RunOption
                                        const RunFolder& folder) {
   if (ranks_.empty() || key_ != team_of(scenario)) make_team(scenario, options.deadline_s);
   const SharedSegment segment = meeting_in(folder, scenario);
-  Round round(ranks_, options);
+  Round round(ranks_, options, [&](int rank) { tell_lost(rank, folder, scenario); });
   std::vector<RankReport> reports = round.run(
       boost::json::serialize(boost::json::object{{"number", number_}, {"folder", folder.path()}}));
   bool sound = !round.failed();
