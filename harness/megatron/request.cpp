@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "harness/base/errors.h"
 #include "harness/megatron/shell_words.h"

@@ -2,6 +2,7 @@
 
 #include <cctype>
 #include <map>
+#include <utility>
 
 #include "harness/base/errors.h"
 #include "scenarios/syntax/schema_text.h"
