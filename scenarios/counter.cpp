@@ -7,8 +7,8 @@ namespace lockstep {
 namespace {
 
 // In the order of the enumerators.
-const std::array<std::string, 42>& all_names() {
-  static const std::array<std::string, 42> list{"graphs_captured",
+const std::array<std::string, 43>& all_names() {
+  static const std::array<std::string, 43> list{"graphs_captured",
                                                 "graph_replays",
                                                 "eager_fallbacks",
                                                 "graphs_evicted",
@@ -48,6 +48,7 @@ const std::array<std::string, 42>& all_names() {
                                                 "evaluation_replays",
                                                 "capture_passes",
                                                 "resumes",
+                                                "bytes_shared",
                                                 "door_faults_struck",
                                                 "planted_fault_met"};
   return list;

@@ -50,6 +50,7 @@ enum class Counter : std::uint8_t {
   evaluation_replays,   // Of forward graphs that cuda_graph.evaluation asks for.
   capture_passes,       // Forward and backward passes of cuda_graph.capture_passes.
   resumes,              // How often a judged run was saved, destroyed and loaded.
+  bytes_shared,         // Sum of the tensors in shared memory, less its size.
   // Those of planted faults are in results alone; `expect.counters` may not name them.
   door_faults_struck,  // How often a fault at the device met its call.
   planted_fault_met    // The same of any planted fault, at the device or in the code.

@@ -172,6 +172,7 @@ struct Scenario {
     std::optional<std::int64_t> max_seqlen;
     GraphEvaluation evaluation = GraphEvaluation::eager;
     std::int64_t capture_passes = 0;
+    bool shared_memory = false;
   } cuda_graph;
 
   struct Offload {

@@ -10,16 +10,28 @@
 namespace lockstep {
 
 template <class T>
-AttentionScratch<T>::AttentionScratch(TensorPool& pool, const Scenario& scenario) {
+AttentionScratch<T>::AttentionScratch(ScratchMaker maker, const Scenario& scenario) {
   const Scenario::Model::Attention& a = scenario.model.attention;
   const std::int64_t rows = scenario.data.pack_length;
-  if (has_dropout(scenario.model)) dmixed = pool.make<T>(rows, scenario.model.hidden);
-  dcore = pool.make<T>(rows, a.heads * a.head_dim);
-  dqkv = pool.make<T>(rows, (a.heads + 2 * a.kv_heads) * a.head_dim);
-  dnorm = pool.make<T>(rows, scenario.model.hidden);
-  delta = pool.make<float>(rows, a.heads);
-  next_tile = pool.make<std::int32_t>(1, 2);
-  table = pool.make<float>(rows, a.head_dim);
+  if (has_dropout(scenario.model)) dmixed = maker.make<T>(rows, scenario.model.hidden);
+  dcore = maker.make<T>(rows, a.heads * a.head_dim);
+  dqkv = maker.make<T>(rows, (a.heads + 2 * a.kv_heads) * a.head_dim);
+  dnorm = maker.make<T>(rows, scenario.model.hidden);
+  delta = maker.make<float>(rows, a.heads);
+  next_tile = maker.make_lasting<std::int32_t>(1, 2);
+  table = maker.make_lasting<float>(rows, a.head_dim);
+}
+
+// Where the layers and slots share memory, each has its own gradients in it.
+template <class T>
+AttentionScratch<T> AttentionScratch<T>::placed(SavedMaker& maker) const {
+  AttentionScratch own = *this;
+  own.dmixed = maker.place_scratch("dmixed", dmixed);
+  own.dcore = maker.place_scratch("dcore", dcore);
+  own.dqkv = maker.place_scratch("dqkv", dqkv);
+  own.dnorm = maker.place_scratch("dnorm", dnorm);
+  own.delta = maker.place_scratch("delta", delta);
+  return own;
 }
 
 CudnnShapes::CudnnShapes(const Scenario::Model::Attention& a, std::int64_t rows,
@@ -59,7 +71,7 @@ SelfAttention<T>::SelfAttention(const Parameters& parameters, const Scenario::Mo
 
 template <class T>
 std::unique_ptr<Saved<T>> SelfAttention<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
-  auto saved = std::make_unique<State>();
+  auto saved = std::make_unique<State>(scratch_.placed(maker));
   saved->x = x;
   saved->norm = block_.make_norm(maker);
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
@@ -125,11 +137,11 @@ void SelfAttention<T>::mix_backward(const PassContext& pass, const State& saved)
       return pass.stream.submit(CudnnAttentionBackward{.qkv = saved.qkv,
                                                        .o = saved.core,
                                                        .lse = saved.lse,
-                                                       .dout = scratch_.dcore,
+                                                       .dout = saved.scratch.dcore,
                                                        .lengths = pass.pack.cudnn.lengths,
                                                        .offsets = pass.pack.cudnn.offsets,
                                                        .row_document = pass.pack.row_document,
-                                                       .dqkv = scratch_.dqkv,
+                                                       .dqkv = saved.scratch.dqkv,
                                                        .workspace = pass.pack.cudnn.workspace,
                                                        .capacity = pass.pack.capacity(),
                                                        .max_seqlen = pass.pack.cudnn.max_seqlen,
@@ -141,13 +153,13 @@ void SelfAttention<T>::mix_backward(const PassContext& pass, const State& saved)
   pass.stream.submit(AttentionBackward<T>{.qkv = saved.qkv,
                                           .o = saved.core,
                                           .lse = saved.lse,
-                                          .dout = scratch_.dcore,
+                                          .dout = saved.scratch.dcore,
                                           .cu_seqlens = pass.pack.cu_seqlens,
                                           .cu_seqlens_padded = pass.pack.cu_seqlens_padded,
                                           .row_document = pass.pack.row_document,
-                                          .delta = scratch_.delta,
+                                          .delta = saved.scratch.delta,
                                           .next_tile = scratch_.next_tile,
-                                          .dqkv = scratch_.dqkv,
+                                          .dqkv = saved.scratch.dqkv,
                                           .heads = heads_,
                                           .kv_heads = kv_heads_,
                                           .head_dim = head_dim_});
@@ -170,17 +182,17 @@ template <class T>
 void SelfAttention<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout,
                                 Tensor<T> dx) const {
   const State& saved = static_cast<const State&>(base);
-  const Tensor<T> dmixed = block_.residual_backward(pass, dout, scratch_.dmixed);
+  const Tensor<T> dmixed = block_.residual_backward(pass, dout, saved.scratch.dmixed);
   if (recomputed_.core_attn) mix(pass.recomputing(), saved);
   pass.part("proj");
-  proj_.backward(pass, dmixed, saved.core, scratch_.dcore);
+  proj_.backward(pass, dmixed, saved.core, saved.scratch.dcore);
   pass.part("core_attn");
   mix_backward(pass, saved);
-  rotate(pass, scratch_.dqkv, Rotation::inverse);
+  rotate(pass, saved.scratch.dqkv, Rotation::inverse);
   block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
   pass.part("qkv");
-  qkv_.backward(pass, scratch_.dqkv, saved.norm, scratch_.dnorm);
-  block_.norm_backward(pass, saved.x, saved.rstd, scratch_.dnorm, dout, dx);
+  qkv_.backward(pass, saved.scratch.dqkv, saved.norm, saved.scratch.dnorm);
+  block_.norm_backward(pass, saved.x, saved.rstd, saved.scratch.dnorm, dout, dx);
 }
 
 template struct AttentionScratch<float>;

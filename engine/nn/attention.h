@@ -10,7 +10,9 @@ namespace lockstep {
 
 template <class T>
 struct AttentionScratch {
-  AttentionScratch(TensorPool& pool, const Scenario& scenario);
+  AttentionScratch(ScratchMaker maker, const Scenario& scenario);
+  // The same for one layer in one slot.
+  AttentionScratch placed(SavedMaker& maker) const;
   Tensor<T> dmixed, dcore, dqkv, dnorm;
   Tensor<float> delta;             // [T, heads]
   Tensor<std::int32_t> next_tile;  // [1, 2]
@@ -42,6 +44,8 @@ class SelfAttention : public Layer<T> {
 
  private:
   struct State : Saved<T> {
+    explicit State(const AttentionScratch<T>& own) : scratch(own) {}
+    const AttentionScratch<T> scratch;
     Tensor<T> norm, qkv, core, mixed;
     Tensor<float> rstd, lse;
   };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/data/packed_batch.h"
+#include "engine/memory/shared_memory.h"
 #include "engine/nn/recomputed.h"
 #include "engine/offload/offloader.h"
 #include "engine/parameters/parameters.h"
@@ -54,9 +55,15 @@ struct Saved {
 // written.
 class SavedMaker {
  public:
-  SavedMaker(TensorPool& pool, const Offloader& offloader, int slot,
+  // `shared`: null if slots share no memory.
+  SavedMaker(TensorPool& pool, const Offloader& offloader, SharedMemory* shared, int slot,
              std::vector<NamedTensor>& names, std::int64_t rows)
-      : pool_(pool), offloader_(offloader), slot_(slot), names_(names), rows_(rows) {}
+      : pool_(pool),
+        offloader_(offloader),
+        shared_(shared),
+        slot_(slot),
+        names_(names),
+        rows_(rows) {}
   void enter_layer(int layer) { layer_ = layer; }
   std::int64_t rows() const { return rows_; }
 
@@ -81,11 +88,17 @@ class SavedMaker {
     names_.back().rows = ragged ? NamedTensor::Rows::ragged_buffer : NamedTensor::Rows::buffer;
     return made;
   }
-  // Makes a tensor that is saved but not compared, such as integers. With a `name` the offloader
-  // may move it.
+  // Makes a tensor that is saved but not compared, such as integers.
   template <class T>
-  Tensor<T> make_unnamed(std::int64_t rows, std::int64_t cols, const char* name = nullptr) {
-    return name == nullptr ? pool_.make<T>(rows, cols) : place<T>(full_name(name), rows, cols);
+  Tensor<T> make_unnamed(const char* name, std::int64_t rows, std::int64_t cols) {
+    return place<T>(full_name(name), rows, cols);
+  }
+
+  // Returns the memory of a gradient that has only a shape; any other, and none, as it is.
+  template <class T>
+  Tensor<T> place_scratch(const std::string& name, Tensor<T> shape) {
+    const bool has_memory = shape.data != nullptr || shape.size() == 0;
+    return has_memory ? shape : place<T>(full_name(name), shape.rows, shape.cols);
   }
 
  private:
@@ -94,9 +107,11 @@ class SavedMaker {
   }
   template <class T>
   Tensor<T> place(const std::string& name, std::int64_t rows, std::int64_t cols) {
-    void* const shared = offloader_.place(name, slot_, sizeof(T) * (rows * cols));
-    return shared == nullptr ? pool_.make<T>(rows, cols)
-                             : tensor(static_cast<T*>(shared), rows, cols);
+    const std::int64_t bytes = rows * cols * std::int64_t{sizeof(T)};
+    void* place = offloader_.place(name, slot_, static_cast<std::size_t>(bytes));
+    if (place == nullptr && shared_ != nullptr) place = shared_->find(name, slot_, bytes);
+    return place == nullptr ? pool_.make<T>(rows, cols)
+                            : tensor(static_cast<T*>(place), rows, cols);
   }
   template <class T>
   Tensor<T> add(const std::string& name, const char* op, std::int64_t rows, std::int64_t cols) {
@@ -106,10 +121,34 @@ class SavedMaker {
   }
   TensorPool& pool_;
   const Offloader& offloader_;
+  SharedMemory* const shared_;
   const int slot_;
   std::vector<NamedTensor>& names_;
   std::int64_t rows_;
   int layer_ = -1;
+};
+
+// Makes the gradients on their way through a layer: for all layers of a kind and all slots, since
+// one stream runs one after the other.
+class ScratchMaker {
+ public:
+  // `shared`: whether the layers and slots have gradients of their own in shared memory
+  // (SavedMaker::place_scratch). What is made here has no memory then, but a shape.
+  ScratchMaker(TensorPool& pool, bool shared) : pool_(pool), shared_(shared) {}
+
+  template <class T>
+  Tensor<T> make(std::int64_t rows, std::int64_t cols) {
+    return shared_ ? tensor(static_cast<T*>(nullptr), rows, cols) : pool_.make<T>(rows, cols);
+  }
+  // Makes a tensor that keeps its value from one layer to the next.
+  template <class T>
+  Tensor<T> make_lasting(std::int64_t rows, std::int64_t cols) {
+    return pool_.make<T>(rows, cols);
+  }
+
+ private:
+  TensorPool& pool_;
+  bool shared_;
 };
 
 template <class T>

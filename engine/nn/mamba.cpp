@@ -14,17 +14,32 @@ MambaShape::MambaShape(const Scenario::Model::Mamba& mamba)
       channels(mamba.d_inner + 2 * mamba.groups * mamba.state) {}
 
 template <class T>
-MambaScratch<T>::MambaScratch(TensorPool& pool, const Scenario& scenario) {
+MambaScratch<T>::MambaScratch(ScratchMaker maker, const Scenario& scenario) {
   const MambaShape shape(scenario.model.mamba);
   const std::int64_t rows = scenario.data.pack_length;
-  if (has_dropout(scenario.model)) dmixed = pool.make<T>(rows, scenario.model.hidden);
-  dgated = pool.make<T>(rows, shape.d_inner);
-  dscan = pool.make<T>(rows, shape.d_inner);
-  dconv = pool.make<T>(rows, shape.channels);
-  din_proj = pool.make<T>(rows, shape.d_inner + shape.channels + shape.heads);
-  dnorm = pool.make<T>(rows, scenario.model.hidden);
-  dpre = pool.make<float>(rows, shape.channels);
-  scan_rows = pool.make<float>(rows, 3 * std::int64_t{shape.heads});
+  if (has_dropout(scenario.model)) dmixed = maker.make<T>(rows, scenario.model.hidden);
+  dgated = maker.make<T>(rows, shape.d_inner);
+  dscan = maker.make<T>(rows, shape.d_inner);
+  dconv = maker.make<T>(rows, shape.channels);
+  din_proj = maker.make<T>(rows, shape.d_inner + shape.channels + shape.heads);
+  dnorm = maker.make<T>(rows, scenario.model.hidden);
+  dpre = maker.make<float>(rows, shape.channels);
+  scan_rows = maker.make<float>(rows, 3 * std::int64_t{shape.heads});
+}
+
+// Where the layers and slots share memory, each has its own gradients in it.
+template <class T>
+MambaScratch<T> MambaScratch<T>::placed(SavedMaker& maker) const {
+  MambaScratch own = *this;
+  own.dmixed = maker.place_scratch("dmixed", dmixed);
+  own.dgated = maker.place_scratch("dgated", dgated);
+  own.dscan = maker.place_scratch("dscan", dscan);
+  own.dconv = maker.place_scratch("dconv", dconv);
+  own.din_proj = maker.place_scratch("din_proj", din_proj);
+  own.dnorm = maker.place_scratch("dnorm", dnorm);
+  own.dpre = maker.place_scratch("dpre", dpre);
+  own.scan_rows = maker.place_scratch("scan_rows", scan_rows);
+  return own;
 }
 
 template <class T>
@@ -47,7 +62,7 @@ Mamba<T>::Mamba(const Parameters& parameters, const Scenario::Model& model, int 
 
 template <class T>
 std::unique_ptr<Saved<T>> Mamba<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
-  auto saved = std::make_unique<State>();
+  auto saved = std::make_unique<State>(scratch_.placed(maker));
   saved->x = x;
   saved->norm = block_.make_norm(maker);
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
@@ -120,22 +135,22 @@ template <class T>
 void Mamba<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout,
                         Tensor<T> dx) const {
   const State& saved = static_cast<const State&>(base);
-  const Tensor<T> dmixed = block_.residual_backward(pass, dout, scratch_.dmixed);
+  const Tensor<T> dmixed = block_.residual_backward(pass, dout, saved.scratch.dmixed);
   if (recomputed_.mamba) {
     block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
     mix(pass.recomputing(), saved);
   }
   pass.part("out_proj");
-  out_proj_.backward(pass, dmixed, saved.gated, scratch_.dgated);
+  out_proj_.backward(pass, dmixed, saved.gated, saved.scratch.dgated);
   pass.part("gated_norm");
   pass.stream.submit(GatedNormBackward<T>{.y = saved.scan,
                                           .z = shape_.z(saved.in_proj),
                                           .gain = gate_gain_.weight,
                                           .rstd = saved.gated_rstd,
-                                          .dout = scratch_.dgated,
+                                          .dout = saved.scratch.dgated,
                                           .row_document = pass.pack.row_document,
-                                          .dy = scratch_.dscan,
-                                          .dz = shape_.z(scratch_.din_proj),
+                                          .dy = saved.scratch.dscan,
+                                          .dz = shape_.z(saved.scratch.din_proj),
                                           .dgain = gate_gain_.microbatch_gradient,
                                           .groups = shape_.groups,
                                           .partials = pass.pack.scan.partials(shape_.d_inner)});
@@ -145,19 +160,19 @@ void Mamba<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T>
   pass.stream.submit(ConvBackward<T>{.x = shape_.xbc(saved.in_proj),
                                      .weight = conv_weight_.weight,
                                      .bias = conv_bias_.weight,
-                                     .dy = scratch_.dconv,
+                                     .dy = saved.scratch.dconv,
                                      .row_document = pass.pack.row_document,
                                      .row_position = pass.pack.row_position,
-                                     .dpre = scratch_.dpre,
-                                     .dx = shape_.xbc(scratch_.din_proj),
+                                     .dpre = saved.scratch.dpre,
+                                     .dx = shape_.xbc(saved.scratch.din_proj),
                                      .dweight = conv_weight_.microbatch_gradient,
                                      .dbias = conv_bias_.microbatch_gradient});
   accumulate(pass, conv_weight_);
   accumulate(pass, conv_bias_);
   if (!recomputed_.mamba) block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
   pass.part("in_proj");
-  in_proj_.backward(pass, scratch_.din_proj, saved.norm, scratch_.dnorm);
-  block_.norm_backward(pass, saved.x, saved.rstd, scratch_.dnorm, dout, dx);
+  in_proj_.backward(pass, saved.scratch.din_proj, saved.norm, saved.scratch.dnorm);
+  block_.norm_backward(pass, saved.x, saved.rstd, saved.scratch.dnorm, dout, dx);
 }
 
 template <class T>
@@ -168,7 +183,7 @@ void Mamba<T>::scan_backward(const PassContext& pass, const State& saved) const 
                                      .dt_bias = dt_bias_.weight,
                                      .a_log = a_log_.weight,
                                      .d = d_.weight,
-                                     .dy = scratch_.dscan,
+                                     .dy = saved.scratch.dscan,
                                      .cu_seqlens = pass.pack.cu_seqlens,
                                      .cu_seqlens_padded = pass.pack.cu_seqlens_padded,
                                      .row_document = pass.pack.row_document,
@@ -177,9 +192,9 @@ void Mamba<T>::scan_backward(const PassContext& pass, const State& saved) const 
                                      .chunk_rows = pass.pack.chunk_rows,
                                      .states = pass.pack.scan.states,
                                      .dstates = pass.pack.scan.dstates,
-                                     .rows = scratch_.scan_rows,
-                                     .dxbc = scratch_.dconv,
-                                     .ddt = shape_.dt(scratch_.din_proj),
+                                     .rows = saved.scratch.scan_rows,
+                                     .dxbc = saved.scratch.dconv,
+                                     .ddt = shape_.dt(saved.scratch.din_proj),
                                      .ddt_bias = dt_bias_.microbatch_gradient,
                                      .da_log = a_log_.microbatch_gradient,
                                      .dd = d_.microbatch_gradient,

@@ -31,7 +31,9 @@ struct MambaShape {
 
 template <class T>
 struct MambaScratch {
-  MambaScratch(TensorPool& pool, const Scenario& scenario);
+  MambaScratch(ScratchMaker maker, const Scenario& scenario);
+  // The same for one layer in one slot.
+  MambaScratch placed(SavedMaker& maker) const;
   Tensor<T> dmixed, dgated, dscan, dconv, din_proj, dnorm;
   Tensor<float> dpre;       // [T, channels]
   Tensor<float> scan_rows;  // [T, 3 * heads]
@@ -49,6 +51,8 @@ class Mamba : public Layer<T> {
 
  private:
   struct State : Saved<T> {
+    explicit State(const MambaScratch<T>& own) : scratch(own) {}
+    const MambaScratch<T> scratch;
     Tensor<T> norm, in_proj, conv, scan, gated, mixed;
     Tensor<float> rstd, gated_rstd;
   };

@@ -6,15 +6,26 @@
 namespace lockstep {
 
 template <class T>
-MlpScratch<T>::MlpScratch(TensorPool& pool, const Scenario& scenario) {
+MlpScratch<T>::MlpScratch(ScratchMaker maker, const Scenario& scenario) {
   const Scenario::Model& model = scenario.model;
   const std::int64_t rows = scenario.data.pack_length;
   const std::int64_t width =
       model.mlp.hidden * (model.mlp.activation == MlpActivation::swiglu ? 2 : 1);
-  if (has_dropout(model)) dmixed = pool.make<T>(rows, model.hidden);
-  dact = pool.make<T>(rows, model.mlp.hidden);
-  dfc1 = pool.make<T>(rows, width);
-  dnorm = pool.make<T>(rows, model.hidden);
+  if (has_dropout(model)) dmixed = maker.make<T>(rows, model.hidden);
+  dact = maker.make<T>(rows, model.mlp.hidden);
+  dfc1 = maker.make<T>(rows, width);
+  dnorm = maker.make<T>(rows, model.hidden);
+}
+
+// Where the layers and slots share memory, each has its own gradients in it.
+template <class T>
+MlpScratch<T> MlpScratch<T>::placed(SavedMaker& maker) const {
+  MlpScratch own = *this;
+  own.dmixed = maker.place_scratch("dmixed", dmixed);
+  own.dact = maker.place_scratch("dact", dact);
+  own.dfc1 = maker.place_scratch("dfc1", dfc1);
+  own.dnorm = maker.place_scratch("dnorm", dnorm);
+  return own;
 }
 
 template <class T>
@@ -31,7 +42,7 @@ Mlp<T>::Mlp(const Parameters& parameters, const Scenario::Model& model, int laye
 
 template <class T>
 std::unique_ptr<Saved<T>> Mlp<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
-  auto saved = std::make_unique<State>();
+  auto saved = std::make_unique<State>(scratch_.placed(maker));
   saved->x = x;
   saved->norm = block_.make_norm(maker);
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
@@ -72,24 +83,24 @@ template <class T>
 void Mlp<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout,
                       Tensor<T> dx) const {
   const State& saved = static_cast<const State&>(base);
-  const Tensor<T> dmixed = block_.residual_backward(pass, dout, scratch_.dmixed);
+  const Tensor<T> dmixed = block_.residual_backward(pass, dout, saved.scratch.dmixed);
   if (recomputed_.mlp) {
     block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
     expand(pass.recomputing(), saved);
   }
   if (recomputed_.mlp_act) activate(pass.recomputing(), saved);
   pass.part("fc2");
-  fc2_.backward(pass, dmixed, saved.act, scratch_.dact);
+  fc2_.backward(pass, dmixed, saved.act, saved.scratch.dact);
   pass.part("act");
   pass.stream.submit(ActivationBackward<T>{.h = saved.fc1,
-                                           .da = scratch_.dact,
+                                           .da = saved.scratch.dact,
                                            .row_document = pass.pack.row_document,
-                                           .dh = scratch_.dfc1,
+                                           .dh = saved.scratch.dfc1,
                                            .kind = activation_});
   if (!recomputed_.mlp) block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
   pass.part("fc1");
-  fc1_.backward(pass, scratch_.dfc1, saved.norm, scratch_.dnorm);
-  block_.norm_backward(pass, saved.x, saved.rstd, scratch_.dnorm, dout, dx);
+  fc1_.backward(pass, saved.scratch.dfc1, saved.norm, saved.scratch.dnorm);
+  block_.norm_backward(pass, saved.x, saved.rstd, saved.scratch.dnorm, dout, dx);
 }
 
 template struct MlpScratch<float>;

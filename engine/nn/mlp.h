@@ -10,7 +10,9 @@ namespace lockstep {
 // after the other.
 template <class T>
 struct MlpScratch {
-  MlpScratch(TensorPool& pool, const Scenario& scenario);
+  MlpScratch(ScratchMaker maker, const Scenario& scenario);
+  // The same for one layer in one slot.
+  MlpScratch placed(SavedMaker& maker) const;
   Tensor<T> dmixed, dact, dfc1, dnorm;
 };
 
@@ -26,6 +28,8 @@ class Mlp : public Layer<T> {
 
  private:
   struct State : Saved<T> {
+    explicit State(const MlpScratch<T>& own) : scratch(own) {}
+    const MlpScratch<T> scratch;
     Tensor<T> norm, fc1, act, mixed;
     Tensor<float> rstd;
   };

@@ -39,13 +39,15 @@ std::int64_t longest_of_first_capture(const Scenario& scenario) {
 
 template <class T>
 Model<T>::Model(Device& device, const Stream& compute, const Offloader& offloader,
-                const Parameters& parameters, const Scenario& scenario, int slots, int ranks)
+                SharedMemory* shared, const Parameters& parameters, const Scenario& scenario,
+                int slots, int ranks)
     : device_(device),
       compute_(compute),
       config_(scenario.model),
       shape_(lockstep::pack_shape(scenario)),
       pool_(device),
       parameters_(parameters),
+      shared_(shared),
       recomputed_(pool_, scenario),
       expert_states_(make_expert_states(pool_, scenario.model, ranks)),
       embedding_dropout_(dropout_site(scenario.model, 0, 1)) {
@@ -58,9 +60,11 @@ Model<T>::Model(Device& device, const Stream& compute, const Offloader& offloade
   make_cudnn_workspace(pack_capacities(scenario));
   for (int i = 0; i < slots; ++i) slots_.push_back(make_slot(offloader, i, scenario, scans));
   overflow_pools_.resize(slots);
-  for (Tensor<T>& gradient : residual_gradient_) gradient = pool_.make<T>(rows, config_.hidden);
-  dlogits_ = pool_.make<T>(rows, config_.vocab);
-  dfinal_norm_ = pool_.make<T>(rows, config_.hidden);
+  ScratchMaker maker = scratch_maker();
+  for (Tensor<T>& gradient : residual_gradient_) gradient = maker.make<T>(rows, config_.hidden);
+  dlogits_ = maker.make<T>(rows, config_.vocab);
+  dfinal_norm_ = maker.make<T>(rows, config_.hidden);
+  for (int i = 0; i < slots; ++i) place_gradients(at(slots_, i), offloader, i, scenario);
   if constexpr (!std::is_same_v<T, float>) {
     workspace_ = pool_.make<std::uint8_t>(1, kProductWorkspace);
     plan_products();
@@ -85,22 +89,22 @@ void Model<T>::make_layers(const Scenario& scenario) {
   for (int layer = 0; layer < static_cast<int>(config_.pattern.size()); ++layer) {
     switch (at(config_.pattern, layer)) {
       case 'M':
-        if (!mamba_scratch_) mamba_scratch_.emplace(pool_, scenario);
+        if (!mamba_scratch_) mamba_scratch_.emplace(scratch_maker(), scenario);
         layers_.push_back(
             std::make_unique<Mamba<T>>(parameters_, config_, layer, *mamba_scratch_, recomputed_));
         break;
       case '*':
-        if (!attention_scratch_) attention_scratch_.emplace(pool_, scenario);
+        if (!attention_scratch_) attention_scratch_.emplace(scratch_maker(), scenario);
         layers_.push_back(std::make_unique<SelfAttention<T>>(parameters_, config_, layer,
                                                              *attention_scratch_, recomputed_));
         break;
       case 'E':
-        if (!moe_scratch_) moe_scratch_.emplace(pool_, scenario);
+        if (!moe_scratch_) moe_scratch_.emplace(scratch_maker(), scenario);
         layers_.push_back(std::make_unique<Moe<T>>(parameters_, config_, *expert_state++,
                                                    *moe_scratch_, recomputed_));
         break;
       default:
-        if (!mlp_scratch_) mlp_scratch_.emplace(pool_, scenario);
+        if (!mlp_scratch_) mlp_scratch_.emplace(scratch_maker(), scenario);
         layers_.push_back(
             std::make_unique<Mlp<T>>(parameters_, config_, layer, *mlp_scratch_, recomputed_));
     }
@@ -134,7 +138,7 @@ Slot<T> Model<T>::make_slot(const Offloader& offloader, int index, const Scenari
     slot.packs.emplace_back(pool_, shape_, capacities[b], scans[b]);
     slot.packs.back().cudnn = make_cudnn_tables(pool_, capacities[b], max_seqlen);
   }
-  SavedMaker maker(pool_, offloader, index, slot.names, shape_.rows);
+  SavedMaker maker(pool_, offloader, shared_, index, slot.names, shape_.rows);
   slot.embedded = maker.make<T>("embedding.out", EmbeddingForward<T>::kName, config_.hidden);
   Tensor<T> x = slot.embedded;
   for (int layer = 0; layer < last(); ++layer) {
@@ -147,10 +151,24 @@ Slot<T> Model<T>::make_slot(const Offloader& offloader, int index, const Scenari
   slot.final_rstd = maker.make_row("final_norm.rstd", RmsNormForward<T>::kName);
   slot.logits = maker.make<T>("logits", LinearForward<T>::kName, config_.vocab);
   slot.token_loss = maker.make_row("token_loss", CrossEntropyForward<T>::kName);
-  slot.maximum = pool_.make<float>(1, shape_.rows);
-  slot.sum = pool_.make<float>(1, shape_.rows);
+  slot.maximum = maker.make_unnamed<float>("loss.maximum", 1, shape_.rows);
+  slot.sum = maker.make_unnamed<float>("loss.sum", 1, shape_.rows);
   slot.end_buffer = pool_.size();
   return slot;
+}
+
+template <class T>
+void Model<T>::place_gradients(Slot<T>& slot, const Offloader& offloader, int index,
+                               const Scenario& scenario) {
+  std::vector<NamedTensor> none;
+  SavedMaker maker(pool_, offloader, shared_, index, none, shape_.rows);
+  const std::vector<int> buffers = residual_gradients(scenario);
+  for (int layer = 0; layer <= last(); ++layer) {
+    slot.gradients.push_back(maker.place_scratch(residual_gradient_name(at(buffers, layer)),
+                                                 residual_gradient_[layer % 2]));
+  }
+  slot.dlogits = maker.place_scratch("dlogits", dlogits_);
+  slot.dfinal_norm = maker.place_scratch("dfinal_norm", dfinal_norm_);
 }
 
 template <class T>
@@ -200,8 +218,8 @@ Slot<T>& Model<T>::slot(int index) {
 }
 
 template <class T>
-Tensor<T> Model<T>::gradient_of(int layer) const {
-  return residual_gradient_[faulty("residual-gradients-in-one-buffer", layer % 2, 0)];
+Tensor<T> Model<T>::gradient_of(const Slot<T>& slot, int layer) {
+  return at(slot.gradients, faulty("residual-gradients-in-one-buffer", layer, 0));
 }
 
 template <class T>
@@ -283,26 +301,26 @@ void Model<T>::head_backward(const PassContext& pass, const MicrobatchInputs& in
                                              .maximum = slot.maximum,
                                              .sum = slot.sum,
                                              .state = pass.state,
-                                             .dlogits = dlogits_});
+                                             .dlogits = slot.dlogits});
   pass.part("head");
   const Linear<T> linear(parameters_[parameters_.head()]);
   // A tied weight adds one term per microbatch, so the head's part stays in g_m until the
   // embedding's joins it.
   if (config_.tied_embedding) {
-    linear.weight_gradient(pass, dlogits_, slot.final_norm);
+    linear.weight_gradient(pass, slot.dlogits, slot.final_norm);
   } else {
-    linear.accumulate_weight_gradient(pass, dlogits_, slot.final_norm);
+    linear.accumulate_weight_gradient(pass, slot.dlogits, slot.final_norm);
   }
-  linear.input_gradient(pass, dlogits_, dfinal_norm_);
+  linear.input_gradient(pass, slot.dlogits, slot.dfinal_norm);
   pass.part("final_norm");
   const Parameter& gain = parameters_[parameters_.final_gain()];
   pass.stream.submit(RmsNormBackward<T>{.x = slot.layers.back()->out,
                                         .rstd = slot.final_rstd,
                                         .gain = gain.weight,
-                                        .dy = dfinal_norm_,
+                                        .dy = slot.dfinal_norm,
                                         .dresidual = {},
                                         .row_document = pass.pack.row_document,
-                                        .dx = gradient_of(last()),
+                                        .dx = gradient_of(slot, last()),
                                         .dgain = gain.microbatch_gradient,
                                         .partials = pass.pack.scan.partials(config_.hidden)});
   accumulate(pass, gain);
@@ -313,8 +331,8 @@ void Model<T>::backward(const PassContext& pass, const Part& part, Slot<T>& slot
   const InBackward here(device_);
   const std::size_t layer = part.layer;
   device_.place.layer = part.layer;
-  layers_[layer]->backward_part(pass, *slot.layers[layer], part, gradient_of(part.layer + 1),
-                                gradient_of(part.layer));
+  layers_[layer]->backward_part(pass, *slot.layers[layer], part, gradient_of(slot, part.layer + 1),
+                                gradient_of(slot, part.layer));
   device_.place.layer = -1;
 }
 
@@ -325,7 +343,7 @@ void Model<T>::embed_backward(const PassContext& pass, const MicrobatchInputs& i
   pass.part("embedding");
   const Parameter& weight = parameters_[0];
   EmbeddingBackward<T> op{.tokens = inputs.tokens,
-                          .dy = gradient_of(0),
+                          .dy = gradient_of(slot, 0),
                           .row_document = pass.pack.row_document,
                           .row_position = pass.pack.row_position,
                           .row_number = pass.pack.row_number,
@@ -356,7 +374,7 @@ void Model<T>::fill_input(const Stream& stream, const Segment& region, const Slo
 template <class T>
 void Model<T>::fill_gradients(const Stream& stream, const Segment& region, const Slot<T>& slot,
                               const Ones& ones) const {
-  ones.fill(stream, gradient_of(region.parts.back().layer + 1));
+  ones.fill(stream, gradient_of(slot, region.parts.back().layer + 1));
   for (const Part& part : region.parts)
     at(layers_, part.layer)->fill_outside(stream, *at(slot.layers, part.layer), part, ones);
 }
@@ -364,6 +382,7 @@ void Model<T>::fill_gradients(const Stream& stream, const Segment& region, const
 template <class T>
 void Model<T>::poison_gradients() const {
   for (const Tensor<T>& gradient : residual_gradient_) {
+    if (!gradient) continue;  // It lies in shared memory.
     const MemoryRange range = range_of(gradient);
     compute_.submit(lockstep::poison(range.data, range.bytes));
   }

@@ -21,6 +21,10 @@ struct Slot {
   std::optional<PackedBatch> overflow;
   Tensor<T> embedded, final_norm, logits;
   Tensor<float> final_rstd, token_loss, maximum, sum;
+  // The gradient of the residual stream in front of each layer, and behind the last; those of head
+  // and final norm. Slots and layers share memory for them in either way.
+  std::vector<Tensor<T>> gradients;
+  Tensor<T> dlogits, dfinal_norm;
   std::vector<std::unique_ptr<Saved<T>>> layers;
   std::vector<NamedTensor> names;
   // The slot's buffers in the model's pool: all of the above except the overflow.
@@ -30,9 +34,9 @@ struct Slot {
 template <class T>
 class Model {
  public:
-  // `parameters` must have its memory already, because products are planned here. `ranks` is 0
-  // without other ranks.
-  Model(Device& device, const Stream& compute, const Offloader& offloader,
+  // `parameters` must have its memory already, because products are planned here. `shared`: null if
+  // slots share no memory. `ranks` is 0 without other ranks.
+  Model(Device& device, const Stream& compute, const Offloader& offloader, SharedMemory* shared,
         const Parameters& parameters, const Scenario& scenario, int slots, int ranks);
 
   int slots() const { return static_cast<int>(slots_.size()); }
@@ -40,7 +44,8 @@ class Model {
   const PackShape& pack_shape() const { return shape_; }
   const Scenario::Model::Attention& attention() const { return config_.attention; }
   Tensor<std::uint8_t> workspace() const { return workspace_; }
-  // Overwrites everything that the previous microbatch left in the slot, padding rows included.
+  // Overwrites everything that the previous microbatch left in the slot, padding rows included. Of
+  // memory that slots share nothing is overwritten here, since others may be alive in it.
   void poison(const Slot<T>& slot) const;
   // Returns the slot's pack for a bucket, or for `overflow_capacity` documents if bucket < 0.
   const PackedBatch& pack(int slot, int bucket, std::int64_t overflow_capacity);
@@ -77,6 +82,9 @@ class Model {
   ScanScratch make_scan_scratch(TensorPool& pool, std::int64_t capacity) const;
   Slot<T> make_slot(const Offloader& offloader, int index, const Scenario& scenario,
                     const std::vector<ScanScratch>& scans);
+  ScratchMaker scratch_maker() { return {pool_, shared_ != nullptr}; }
+  void place_gradients(Slot<T>& slot, const Offloader& offloader, int index,
+                       const Scenario& scenario);
   bool asks_cudnn() const;
   void make_cudnn_workspace(const std::vector<std::int64_t>& capacities);
   CudnnTables make_cudnn_tables(TensorPool& pool, std::int64_t capacity,
@@ -84,7 +92,7 @@ class Model {
   void plan_products() const;
   int last() const { return static_cast<int>(layers_.size()); }
   // The residual gradient that layer `layer` writes; the one it reads is that of layer + 1.
-  Tensor<T> gradient_of(int layer) const;
+  static Tensor<T> gradient_of(const Slot<T>& slot, int layer);
 
   Device& device_;
   const Stream& compute_;
@@ -92,6 +100,7 @@ class Model {
   PackShape shape_;
   TensorPool pool_;
   const Parameters& parameters_;
+  SharedMemory* const shared_;
   Recomputed<T> recomputed_;
   std::optional<AttentionScratch<T>> attention_scratch_;
   std::optional<MambaScratch<T>> mamba_scratch_;

@@ -37,24 +37,44 @@ std::int64_t rows_of_first_capture(const Scenario& scenario, const ExpertBuffer&
 }  // namespace
 
 template <class T>
-MoeScratch<T>::MoeScratch(TensorPool& pool, const Scenario& scenario)
+MoeScratch<T>::MoeScratch(ScratchMaker maker, const Scenario& scenario)
     : buffer(scenario), captured_rows(rows_of_first_capture(scenario, buffer)) {
   const Scenario::Model& model = scenario.model;
   const Scenario::Model::Moe& m = model.moe;
   const std::int64_t tokens = scenario.data.pack_length;
-  if (has_dropout(model)) dmixed = pool.make<T>(tokens, model.hidden);
-  dnorm = pool.make<T>(tokens, model.hidden);
-  dy = pool.make<T>(buffer.rows, model.hidden);
-  dact = pool.make<T>(buffer.rows, m.hidden);
-  dfc1 = pool.make<T>(buffer.rows, gates(model) * m.hidden);
-  dbuffer = pool.make<T>(buffer.rows, model.hidden);
-  dweights = pool.make<float>(tokens, m.top_k);
-  dlogits = pool.make<float>(tokens, m.experts);
-  sums = pool.make<float>(1, m.experts + 1);
+  if (has_dropout(model)) dmixed = maker.make<T>(tokens, model.hidden);
+  dnorm = maker.make<T>(tokens, model.hidden);
+  dy = maker.make<T>(buffer.rows, model.hidden);
+  dact = maker.make<T>(buffer.rows, m.hidden);
+  dfc1 = maker.make<T>(buffer.rows, gates(model) * m.hidden);
+  dbuffer = m.host_sync ? maker.make_lasting<T>(buffer.rows, model.hidden)
+                        : maker.make<T>(buffer.rows, model.hidden);
+  dweights = maker.make<float>(tokens, m.top_k);
+  dlogits = maker.make<float>(tokens, m.experts);
+  sums = maker.make<float>(1, m.experts + 1);
   if (m.shared_hidden == 0) return;
-  shared_dact = pool.make<T>(tokens, m.shared_hidden);
-  shared_dfc1 = pool.make<T>(tokens, gates(model) * m.shared_hidden);
-  shared_dx = pool.make<T>(tokens, model.hidden);
+  shared_dact = maker.make<T>(tokens, m.shared_hidden);
+  shared_dfc1 = maker.make<T>(tokens, gates(model) * m.shared_hidden);
+  shared_dx = maker.make<T>(tokens, model.hidden);
+}
+
+// Where the layers and slots share memory, each has its own gradients in it.
+template <class T>
+MoeScratch<T> MoeScratch<T>::placed(SavedMaker& maker) const {
+  MoeScratch own = *this;
+  own.dmixed = maker.place_scratch("dmixed", dmixed);
+  own.dnorm = maker.place_scratch("dnorm", dnorm);
+  own.dy = maker.place_scratch("dy", dy);
+  own.dact = maker.place_scratch("dact", dact);
+  own.dfc1 = maker.place_scratch("dfc1", dfc1);
+  own.dbuffer = maker.place_scratch("dbuffer", dbuffer);
+  own.dweights = maker.place_scratch("dweights", dweights);
+  own.dlogits = maker.place_scratch("dlogits", dlogits);
+  own.sums = maker.place_scratch("sums", sums);
+  own.shared_dact = maker.place_scratch("shared_dact", shared_dact);
+  own.shared_dfc1 = maker.place_scratch("shared_dfc1", shared_dfc1);
+  own.shared_dx = maker.place_scratch("shared_dx", shared_dx);
+  return own;
 }
 
 template <class T>
@@ -92,7 +112,7 @@ Moe<T>::Moe(const Parameters& parameters, const Scenario::Model& model, const Ex
 
 template <class T>
 std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
-  auto saved = std::make_unique<State>();
+  auto saved = std::make_unique<State>(scratch_.placed(maker));
   const std::int64_t d = router_.weight.cols, rows = scratch_.buffer.rows;
   const std::int64_t width = fc1_.weight.rows / experts_;
   saved->x = x;
@@ -103,13 +123,14 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   const char* const router = RouterForward<T>::kName;
   routed.logits = maker.make<float>("router.logits", router, experts_, again.router_logits);
   routed.scores = maker.make<float>("router.scores", router, experts_, again.router_scores);
-  routed.lse = again.moe ? again.router_lse : maker.make_unnamed<float>(1, maker.rows());
+  routed.lse =
+      again.moe ? again.router_lse : maker.make_unnamed<float>("router.lse", 1, maker.rows());
   routed.weights = maker.make<float>("router.weights", router, top_k_, again.router_weights);
-  routed.selected = maker.make_unnamed<std::int32_t>(maker.rows(), top_k_);
-  routed.counts = maker.make_unnamed<std::int32_t>(1, experts_);
+  routed.selected = maker.make_unnamed<std::int32_t>("selected", maker.rows(), top_k_);
+  routed.counts = maker.make_unnamed<std::int32_t>("counts", 1, experts_);
   if (has_losses()) {
-    routed.slopes = maker.make_unnamed<float>(1, experts_ + 1);
-    saved->losses = maker.make_unnamed<float>(1, 2);
+    routed.slopes = maker.make_unnamed<float>("slopes", 1, experts_ + 1);
+    saved->losses = maker.make_unnamed<float>("losses", 1, 2);
   }
   if (shared_fc1_) {
     const char* const linear = LinearForward<T>::kName;
@@ -120,10 +141,10 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
     routed.shared_mixed = maker.make<T>("shared_out", linear, d, again.shared_out);
   }
   Placed& placed = saved->placed;
-  placed.start = maker.make_unnamed<std::int32_t>(1, experts_);
-  placed.rows = maker.make_unnamed<std::int32_t>(1, experts_);
-  placed.pair_row = maker.make_unnamed<std::int32_t>(maker.rows(), top_k_);
-  placed.row_pair = maker.make_unnamed<std::int32_t>(1, rows);
+  placed.start = maker.make_unnamed<std::int32_t>("expert_start", 1, experts_);
+  placed.rows = maker.make_unnamed<std::int32_t>("expert_rows", 1, experts_);
+  placed.pair_row = maker.make_unnamed<std::int32_t>("pair_row", maker.rows(), top_k_);
+  placed.row_pair = maker.make_unnamed<std::int32_t>("row_pair", 1, rows);
   const bool ragged = !scratch_.buffer.padded;
   const char* const product = ExpertForward<T>::kName;
   saved->buffer =
@@ -165,7 +186,7 @@ void Moe<T>::route(const PassContext& pass, State& saved) const {
                                   .counts = r.counts,
                                   .row_document = pass.pack.row_document,
                                   .state = pass.state,
-                                  .sums = scratch_.sums,
+                                  .sums = saved.scratch.sums,
                                   .slopes = r.slopes,
                                   .losses = saved.losses,
                                   .aux = aux_,
@@ -327,9 +348,9 @@ void Moe<T>::fill_outside(const Stream& stream, const Saved<T>& base, const Part
     stream.fill(rows.data, 0, rows.bytes);
   }
   if (part.has(Stage::experts)) return;
-  ones.fill(stream, scratch_.dweights);
-  ones.fill(stream, scratch_.dbuffer);
-  if (scratch_.dmixed) ones.fill(stream, scratch_.dmixed);
+  ones.fill(stream, saved.scratch.dweights);
+  ones.fill(stream, saved.scratch.dbuffer);
+  if (saved.scratch.dmixed) ones.fill(stream, saved.scratch.dmixed);
 }
 
 template <class T>
@@ -337,9 +358,10 @@ void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tenso
   const Placed& p = saved.placed;
   const std::int64_t rows = saved.used_rows;
   const Tensor<std::int32_t> row_pair = p.row_pair.columns(0, rows);
-  const Tensor<T> act = first_rows(saved.act, rows), dy = first_rows(scratch_.dy, rows);
-  const Tensor<T> dact = first_rows(scratch_.dact, rows), dfc1 = first_rows(scratch_.dfc1, rows);
-  const Tensor<T> dmixed = block_.residual_backward(pass, dout, scratch_.dmixed);
+  const Tensor<T> act = first_rows(saved.act, rows), dy = first_rows(saved.scratch.dy, rows);
+  const Tensor<T> dact = first_rows(saved.scratch.dact, rows),
+                  dfc1 = first_rows(saved.scratch.dfc1, rows);
+  const Tensor<T> dmixed = block_.residual_backward(pass, dout, saved.scratch.dmixed);
   if (recomputed_.moe) {
     recompute(pass, saved);
   } else if (recomputed_.moe_act) {
@@ -354,7 +376,7 @@ void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tenso
                                         .row_pair = row_pair,
                                         .row_document = pass.pack.row_document,
                                         .dy = dy,
-                                        .dweights = scratch_.dweights});
+                                        .dweights = saved.scratch.dweights});
   pass.part("experts_fc2");
   pass.stream.submit(ExpertWeightGradient<T>{
       .dy = dy, .x = act, .start = p.start, .rows = p.rows, .dw = fc2_.microbatch_gradient});
@@ -379,7 +401,7 @@ void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tenso
                                             .start = p.start,
                                             .rows = p.rows,
                                             .row_pair = row_pair,
-                                            .dx = first_rows(scratch_.dbuffer, rows)});
+                                            .dx = first_rows(saved.scratch.dbuffer, rows)});
 }
 
 // All of the layer but its bookkeeping: where rows lie is saved, losses and pairs are counted once.
@@ -405,11 +427,11 @@ void Moe<T>::shared_backward(const PassContext& pass, const State& saved, Tensor
     activate(pass, r.shared_fc1, pass.pack.row_document, r.shared_act);
   }
   pass.part("shared_expert");
-  shared_fc2_->backward(pass, block_.mixed_gradient(pass, dout, scratch_.dmixed), r.shared_act,
-                        scratch_.shared_dact);
-  activate_backward(pass, r.shared_fc1, scratch_.shared_dact, pass.pack.row_document,
-                    scratch_.shared_dfc1);
-  shared_fc1_->backward(pass, scratch_.shared_dfc1, r.norm, scratch_.shared_dx);
+  shared_fc2_->backward(pass, block_.mixed_gradient(pass, dout, saved.scratch.dmixed), r.shared_act,
+                        saved.scratch.shared_dact);
+  activate_backward(pass, r.shared_fc1, saved.scratch.shared_dact, pass.pack.row_document,
+                    saved.scratch.shared_dfc1);
+  shared_fc1_->backward(pass, saved.scratch.shared_dfc1, r.norm, saved.scratch.shared_dx);
 }
 
 template <class T>
@@ -421,28 +443,28 @@ void Moe<T>::route_backward(const PassContext& pass, const State& saved, Tensor<
                                     .scores = r.scores,
                                     .lse = r.lse,
                                     .experts = r.selected,
-                                    .dweights = scratch_.dweights,
+                                    .dweights = saved.scratch.dweights,
                                     .slopes = r.slopes,
                                     .row_document = pass.pack.row_document,
-                                    .dlogits = scratch_.dlogits,
+                                    .dlogits = saved.scratch.dlogits,
                                     .kind = kind_,
                                     .combine = combine_,
                                     .aux = aux_ != 0,
                                     .z = z_ != 0});
-  pass.stream.submit(RouterWeightGradient<T>{.dlogits = scratch_.dlogits,
+  pass.stream.submit(RouterWeightGradient<T>{.dlogits = saved.scratch.dlogits,
                                              .x = r.norm,
                                              .row_document = pass.pack.row_document,
                                              .dwr = router_.microbatch_gradient});
   accumulate(pass, router_);
   pass.part("dispatch");
-  pass.stream.submit(DispatchBackward<T>{.dbuffer = scratch_.dbuffer,
+  pass.stream.submit(DispatchBackward<T>{.dbuffer = saved.scratch.dbuffer,
                                          .pair_row = saved.placed.pair_row,
-                                         .dshared = scratch_.shared_dx,
-                                         .dlogits = scratch_.dlogits,
+                                         .dshared = saved.scratch.shared_dx,
+                                         .dlogits = saved.scratch.dlogits,
                                          .wr = router_.weight,
                                          .row_document = pass.pack.row_document,
-                                         .dx = scratch_.dnorm});
-  block_.norm_backward(pass, saved.x, r.rstd, scratch_.dnorm, dout, dx);
+                                         .dx = saved.scratch.dnorm});
+  block_.norm_backward(pass, saved.x, r.rstd, saved.scratch.dnorm, dout, dx);
 }
 
 template <class T>

@@ -15,7 +15,9 @@ namespace lockstep {
 // Gradients on their way through any `E` layer.
 template <class T>
 struct MoeScratch {
-  MoeScratch(TensorPool& pool, const Scenario& scenario);
+  MoeScratch(ScratchMaker maker, const Scenario& scenario);
+  // The same for one layer in one slot.
+  MoeScratch placed(SavedMaker& maker) const;
   // Zeroes dbuffer. With host_sync a backward pass writes only the rows in use, while the ops after
   // it, which may be captured, are given all rows. Nobody uses the others, since they belong to no
   // pair, but they must have a value.
@@ -61,6 +63,8 @@ class Moe : public Layer<T> {
     Tensor<std::int32_t> start, rows, pair_row, row_pair;
   };
   struct State : Saved<T> {
+    explicit State(const MoeScratch<T>& own) : scratch(own) {}
+    const MoeScratch<T> scratch;
     Routed routed;
     Placed placed;
     Tensor<T> buffer, fc1, act, y, mixed;

@@ -21,7 +21,7 @@ Offloader::Group::Group(Device& device, const OffloadGroup& planned, int slots) 
 }
 
 Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scenario,
-                     RowsInUse rows_in_use)
+                     RowsInUse rows_in_use, const BinMemory& memory)
     : device_(device),
       compute_(compute),
       plan_(plan_offload(scenario)),
@@ -40,8 +40,11 @@ Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scen
   h2d_ = std::make_unique<Stream>(device, "h2d");
   fork_ = std::make_unique<Event>(device, "offload fork");
   for (int set = 0; set < plan_.sets; ++set) {
-    for (const std::int64_t bytes : plan_.buffers)
-      buffers_.push_back(pool_.make<std::uint8_t>(1, bytes).data);
+    for (const std::int64_t bytes : plan_.buffers) {
+      void* const elsewhere = memory(static_cast<int>(buffers_.size()), bytes);
+      buffers_.push_back(elsewhere != nullptr ? elsewhere
+                                              : pool_.make<std::uint8_t>(1, bytes).data);
+    }
   }
   for (const OffloadGroup& group : plan_.groups) {
     if (!group.is_resident) add_group(group);

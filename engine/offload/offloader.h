@@ -33,7 +33,11 @@ class Offloader {
   // The rows of a layer's buffers that the data fills in a slot, where the host knows them. Called
   // after a forward pass.
   using RowsInUse = std::function<std::int64_t(int layer, int slot)>;
-  Offloader(Device& device, const Stream& compute, const Scenario& scenario, RowsInUse rows_in_use);
+  // Returns the memory of a buffer of the plan, all sets counted through; null: the offloader's
+  // own.
+  using BinMemory = std::function<void*(int bin, std::int64_t bytes)>;
+  Offloader(Device& device, const Stream& compute, const Scenario& scenario, RowsInUse rows_in_use,
+            const BinMemory& memory);
 
   const OffloadPlan& plan() const { return plan_; }
   // The device address of the tensor of that name in that slot; null if it is not offloaded.

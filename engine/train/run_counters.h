@@ -23,6 +23,7 @@ struct RunCounters {
   std::int64_t offloads_delayed = 0;       // Groups whose copy came after a later launch.
   std::int64_t spare_buffers = 0;          // Pinned buffers of `pool_slack`.
   std::int64_t collectives_in_graphs = 0;  // Counted once a launch.
+  std::int64_t bytes_shared = 0;           // By which tensors exceed the memory that they share.
   // Copies of offloading that ran as nodes of partial graphs, both ways.
   std::int64_t copies_in_graphs = 0, copy_bytes_in_graphs = 0;
 };

@@ -105,6 +105,7 @@ void StepLoop::put_back() {
   capture_passes_->put_back();
   if (sharder_) sharder_->put_back();
   for (int slot = 0; slot < model_->slots(); ++slot) model_->poison(slot);
+  if (shared_) shared_->poison(compute_);
   model_->poison_gradients();
   parameters_.poison_microbatch_gradients(compute_);
 }

@@ -37,6 +37,11 @@ std::unique_ptr<const ShardLayout> make_layout(const Scenario& scenario,
                                        has_bf16_copies(scenario));
 }
 
+std::unique_ptr<SharedMemory> make_shared_memory(TensorPool& pool, const Scenario& scenario) {
+  const bool shares = faulty("shared-memory-left-out", scenario.cuda_graph.shared_memory, false);
+  return shares ? std::make_unique<SharedMemory>(pool, scenario) : nullptr;
+}
+
 bool has_router_losses(const Scenario::Model::Moe& moe) {
   return moe.aux_loss.millionths > 0 || moe.z_loss.millionths > 0;
 }
@@ -58,9 +63,13 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
                        : nullptr),
       modules_{static_cast<int>(scenario.model.pattern.size())},
       hooks_(modules_.count(), static_cast<int>(scenario.training.in_flight)),
-      offloader_(device, compute_, scenario,
-                 [this](int layer, int slot) { return model_->rows_in_use(slot, layer); }),
-      model_(make_step_model(device, compute_, offloader_, parameters_, scenario,
+      shared_pool_(device),
+      shared_(make_shared_memory(shared_pool_, scenario)),
+      offloader_(
+          device, compute_, scenario,
+          [this](int layer, int slot) { return model_->rows_in_use(slot, layer); },
+          [this](int bin, std::int64_t bytes) { return shared_bin(bin, bytes); }),
+      model_(make_step_model(device, compute_, offloader_, shared_.get(), parameters_, scenario,
                              layout_ ? layout_->ranks : 0)),
       loader_(device, pack_shape(scenario), pack_capacities(scenario).back(),
               most_microbatches(scenario.training),
@@ -74,6 +83,10 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
           scenario.cuda_graph.graph_memory_limit),
       poisons_padding_(holds(scenario.checker.poison, Poison::padding)),
       segments_(segments(scenario)) {
+  for (int slot = 0; shared_ && slot < model_->slots(); ++slot) {
+    if (options_.listener != nullptr)
+      passing_.add(device, shared_->plan(), slot, model_->activations(slot));
+  }
   const std::int64_t routers = std::ssize(model_->expert_states());
   if (routers > 0 && has_router_losses(scenario.model.moe)) {
     router_losses_ = pool_.make<float>(losses_.cols, 2 * routers);
@@ -81,6 +94,7 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
   addresses_.add(parameter_pool_);
   addresses_.add(exchanged_pool_);
   if (sharder_) addresses_.add(*sharder_);
+  addresses_.add(shared_pool_);
   addresses_.add(*model_);
   addresses_.add(loader_);
   addresses_.add(pool_);
@@ -98,6 +112,10 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
   sharder_->refresh();
 }
 
+void* StepLoop::shared_bin(int bin, std::int64_t bytes) {
+  return shared_ ? shared_->find(bin_name(bin), LivingTensor::kAllSlots, bytes) : nullptr;
+}
+
 RunCounters StepLoop::counters() const {
   RunCounters counters = counters_;
   counters.bytes_offloaded = offloader_.moved.out;
@@ -107,6 +125,7 @@ RunCounters StepLoop::counters() const {
   counters.spare_buffers = offloader_.spare_buffers();
   counters.copies_in_graphs = offloader_.copies_in_graphs;
   counters.copy_bytes_in_graphs = offloader_.copy_bytes_in_graphs;
+  if (shared_) counters.bytes_shared = shared_->shared_bytes();
   if (sharder_) counters.persistent_buffers = sharder_->persistent_buffers();
   if (sharder_) counters.late_gathers = sharder_->late_gathers();
   return counters;
@@ -244,8 +263,14 @@ std::vector<NamedTensor> StepLoop::activations(const MicrobatchPass& pass) {
   std::vector<NamedTensor> tensors = context(pass).pack.names();
   std::vector<NamedTensor>& layers = model_->activations(pass.slot);
   offloader_.point_to_copies(layers, pass.slot);
+  passing_.point_to_copies(compute_, layers, pass.slot);
   tensors.insert(tensors.end(), layers.begin(), layers.end());
   return tensors;
+}
+
+std::vector<NamedTensor> StepLoop::evaluated(int slot) {
+  passing_.point_to_copies(compute_, model_->activations(slot), slot);
+  return offloader_.without_moved(model_->activations(slot));
 }
 
 // ---- Evaluation ---------------------------------------------------------------------------------
@@ -279,10 +304,8 @@ void StepLoop::evaluation(bool replay) {
     }
     forward(pass);
     // A capture of a whole evaluation runs nothing.
-    if (options_.listener != nullptr && device_.recording() < 0) {
-      options_.listener->evaluation_pass_done(
-          pass.microbatch, offloader_.without_moved(model_->activations(pass.slot)));
-    }
+    if (options_.listener != nullptr && device_.recording() < 0)
+      options_.listener->evaluation_pass_done(pass.microbatch, evaluated(pass.slot));
   }
   end_passes(Sharder::Passes::forward);
 }

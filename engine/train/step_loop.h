@@ -10,6 +10,7 @@
 #include "engine/data/step_batches.h"
 #include "engine/fsdp/sharder.h"
 #include "engine/graphs/graph_set.h"
+#include "engine/memory/passing_tensors.h"
 #include "engine/nn/expert_state.h"
 #include "engine/offload/offloader.h"
 #include "engine/parameters/parameters.h"
@@ -76,10 +77,18 @@ class StepLoop {
   void forward(const MicrobatchPass& pass);
   void build_metadata(const PassContext& context, const DocumentTable& table);
   void keep_router_losses(const MicrobatchPass& pass);
+  // These surround the passes of the time line's steps (engine/memory/tensor_lives.h), if slots
+  // share memory: padding is poisoned where a step begins to write, and what a listener would find
+  // overwritten is copied.
+  void before_step(const MicrobatchPass& pass, int step);
+  void behind_step(const MicrobatchPass& pass, int step);
   void backward(const MicrobatchPass& pass);
   void run_segment(const MicrobatchPass& pass, const Segment& segment, bool forward);
   void run_parts(const MicrobatchPass& pass, const Segment& segment, bool forward);
   RegionPass region_pass(const MicrobatchPass& pass, const Segment& segment, bool forward) const;
+
+  // The shared memory of a buffer of the offloader; null if nothing is shared.
+  void* shared_bin(int bin, std::int64_t bytes);
 
   // A step.
   void prefetch_weights();
@@ -97,6 +106,7 @@ class StepLoop {
   // Returns the boundaries of the pack and the activations of a pass, with the addresses at which
   // they can be read now.
   std::vector<NamedTensor> activations(const MicrobatchPass& pass);
+  std::vector<NamedTensor> evaluated(int slot);  // What an evaluation leaves there.
 
   // Graphs (step_graphs.cpp).
   bool replays(std::int64_t step) const;
@@ -134,8 +144,11 @@ class StepLoop {
   std::unique_ptr<Sharder> sharder_;
   Modules modules_;
   Hooks hooks_;
+  TensorPool shared_pool_;
+  std::unique_ptr<SharedMemory> shared_;  // Null if slots share no memory.
   Offloader offloader_;
   std::unique_ptr<StepModel> model_;
+  PassingTensors passing_;  // Empty without shared memory, and without a listener.
   Loader loader_;
   StepBatches packs_;
   TensorPool pool_;

@@ -10,8 +10,9 @@ template <class T>
 class TypedStepModel final : public StepModel {
  public:
   TypedStepModel(Device& device, const Stream& compute, const Offloader& offloader,
-                 const Parameters& parameters, const Scenario& scenario, int ranks)
-      : model_(device, compute, offloader, parameters, scenario,
+                 SharedMemory* shared, const Parameters& parameters, const Scenario& scenario,
+                 int ranks)
+      : model_(device, compute, offloader, shared, parameters, scenario,
                static_cast<int>(scenario.training.in_flight), ranks) {}
 
   int slots() const override { return model_.slots(); }
@@ -74,14 +75,15 @@ class TypedStepModel final : public StepModel {
 }  // namespace
 
 std::unique_ptr<StepModel> make_step_model(Device& device, const Stream& compute,
-                                           const Offloader& offloader, const Parameters& parameters,
-                                           const Scenario& scenario, int ranks) {
+                                           const Offloader& offloader, SharedMemory* shared,
+                                           const Parameters& parameters, const Scenario& scenario,
+                                           int ranks) {
   if (scenario.numerics.front() == Numerics::bf16) {
-    return std::make_unique<TypedStepModel<bf16>>(device, compute, offloader, parameters, scenario,
-                                                  ranks);
+    return std::make_unique<TypedStepModel<bf16>>(device, compute, offloader, shared, parameters,
+                                                  scenario, ranks);
   }
-  return std::make_unique<TypedStepModel<float>>(device, compute, offloader, parameters, scenario,
-                                                 ranks);
+  return std::make_unique<TypedStepModel<float>>(device, compute, offloader, shared, parameters,
+                                                 scenario, ranks);
 }
 
 }  // namespace lockstep

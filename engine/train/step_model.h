@@ -48,10 +48,11 @@ class StepModel {
   virtual std::int64_t most_filled() const = 0;
 };
 
-// Makes the model with the storage type of the first precision that the scenario lists. `ranks` is
-// 0 without other ranks.
+// Makes the model with the storage type of the first precision that the scenario lists. `shared`:
+// null if slots share no memory. `ranks` is 0 without other ranks.
 std::unique_ptr<StepModel> make_step_model(Device& device, const Stream& compute,
-                                           const Offloader& offloader, const Parameters& parameters,
-                                           const Scenario& scenario, int ranks);
+                                           const Offloader& offloader, SharedMemory* shared,
+                                           const Parameters& parameters, const Scenario& scenario,
+                                           int ranks);
 
 }  // namespace lockstep

@@ -45,24 +45,42 @@ void StepLoop::forward(const MicrobatchPass& pass) {
     context.part("padding");
     model_->poison(pass.slot);
   }
+  before_step(pass, -1);
   build_metadata(context, loader_.table(pass.microbatch, pass.bucket < 0));
   offloader_.enter_forward(-1, pass.slot);
   run_hooks(Modules::embedding(), HookPoint::forward_pre, pass);
   model_->embed(context, inputs, pass.slot);
+  behind_step(pass, -1);
   run_hooks(Modules::embedding(), HookPoint::forward_post, pass);
   const int head = offloader_.plan().segments;
   for (int i = 0; i < head; ++i) {
     if (pass.prefetch) offloader_.prefetch(i, *pass.prefetch);
     offloader_.enter_forward(i, pass.slot);
+    before_step(pass, i);
     run_segment(pass, at(segments_, i), true);
+    behind_step(pass, i);
     if (pass.training) offloader_.leave_forward(i, pass.slot);
   }
   keep_router_losses(pass);
   if (pass.prefetch) offloader_.prefetch(head, *pass.prefetch);
   run_hooks(modules_.head(), HookPoint::forward_pre, pass);
+  before_step(pass, head);
   model_->head(context, inputs, pass.slot, losses_.columns(pass.microbatch, 1));
+  behind_step(pass, head);
   run_hooks(modules_.head(), HookPoint::forward_post, pass);
   if (pass.training) offloader_.leave_forward(head, pass.slot);
+}
+
+void StepLoop::before_step(const MicrobatchPass& pass, int step) {
+  if (!poisons_padding_ || !shared_) return;
+  const StepLocationScope scope(device_, -1, "padding");
+  shared_->poison_written(compute_, step, pass.slot);
+}
+
+void StepLoop::behind_step(const MicrobatchPass& pass, int step) {
+  if (passing_.empty()) return;
+  const StepLocationScope scope(device_, -1, "observed");
+  passing_.copy(compute_, step, pass.slot);
 }
 
 void StepLoop::build_metadata(const PassContext& context, const DocumentTable& table) {
@@ -90,10 +108,12 @@ void StepLoop::backward(const MicrobatchPass& pass) {
   const int head = offloader_.plan().segments;
   offloader_.enter_backward(head, pass.slot);
   run_hooks(modules_.head(), HookPoint::backward_pre, pass);
+  before_step(pass, offloader_.plan().backward_step(head));
   model_->head_backward(context, inputs, pass.slot);
   run_hooks(modules_.head(), HookPoint::backward_post, pass);
   for (int i = head - 1; i >= 0; --i) {
     offloader_.enter_backward(i, pass.slot);
+    before_step(pass, offloader_.plan().backward_step(i));
     run_segment(pass, at(segments_, i), false);
   }
   run_hooks(Modules::embedding(), HookPoint::backward_pre, pass);

@@ -60,6 +60,7 @@ Counters offload_counters(const RunCounters& run) {
           {Counter::offloads_delayed, run.offloads_delayed},
           {Counter::spare_buffers, run.spare_buffers},
           {Counter::copies_in_graphs, run.copies_in_graphs},
+          {Counter::bytes_shared, run.bytes_shared},
           {Counter::copy_bytes_in_graphs, run.copy_bytes_in_graphs}};
 }
 

@@ -25,6 +25,7 @@ Scenario of_mode(Scenario scenario, Sharding strategy, GraphImpl impl) {
   scenario.fsdp.strategy = strategy;
   scenario.cuda_graph.impl = impl;
   if (impl != GraphImpl::partial) scenario.cuda_graph.modules.clear();
+  if (impl != GraphImpl::partial) scenario.cuda_graph.shared_memory = false;  // L45
   return scenario;
 }
 

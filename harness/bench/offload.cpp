@@ -21,6 +21,7 @@ Scenario of_mode(const Scenario& scenario, GraphImpl impl, Ratio fraction, bool 
   s.offload.captured = captured;
   s.cuda_graph.impl = impl;
   if (impl != GraphImpl::partial) s.cuda_graph.modules.clear();
+  if (impl != GraphImpl::partial) s.cuda_graph.shared_memory = false;  // L45
   s.cuda_graph.warmup_steps = std::max<std::int64_t>(1, s.cuda_graph.warmup_steps);
   s.offload.fraction = fraction;
   if (impl == GraphImpl::full_iteration && !s.offload.max_inflight)

@@ -20,6 +20,7 @@
 #include "harness/report/offload_matrix.h"
 #include "harness/report/offload_table.h"
 #include "harness/report/sharding_table.h"
+#include "harness/report/shared_memory_table.h"
 #include "harness/run/refusal.h"
 #include "harness/run/suite.h"
 #include "scenarios/documents/layout.h"
@@ -182,6 +183,7 @@ std::string description(const Scenario& scenario) {
   write_regions(out, scenario);
   write_memory(out, scenario, write_parameters(out, scenario));
   write_estimate(out, scenario);
+  out << shared_memory_table(scenario);
   write_resumes(out, scenario);
   write_attention(out, scenario);
   if (!scenario.offload.modules.empty()) out << offload_table(scenario, plan_offload(scenario));

@@ -430,6 +430,11 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   add_routing(scenario, totals.pairs, list);
   add_waits(totals, list);
   const std::int64_t resumes = std::ssize(scenario.training.resume_at);
+  if (scenario.cuda_graph.shared_memory)
+    list.push_back({.counter = Counter::bytes_shared,
+                    .min = 1,
+                    .why = "cuda_graph.shared_memory, and gradients are never alive together with "
+                           "what a forward pass alone needs"});
   if (resumes > 0) list.push_back(exactly(Counter::resumes, resumes, "training.resume_at"));
   list.push_back({.counter = Counter::ops, .min = 1, .why = "a run without an op proves nothing"});
   return list;

@@ -17,7 +17,8 @@ constexpr Counter kOfStructure[] = {Counter::graphs_captured,
                                     Counter::persistent_buffers,
                                     Counter::late_gathers,
                                     Counter::offloads_in_flight,
-                                    Counter::spare_buffers};
+                                    Counter::spare_buffers,
+                                    Counter::bytes_shared};
 constexpr Counter kOfWork[] = {
     Counter::tokens_dropped,         Counter::pairs_routed,     Counter::experts_used,
     Counter::bytes_planned,          Counter::bytes_offloaded,  Counter::bytes_reloaded,

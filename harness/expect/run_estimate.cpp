@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/memory/memory_plan.h"
 #include "harness/expect/parameter_table.h"
 #include "scenarios/documents/layout.h"
 
@@ -99,6 +100,10 @@ RunEstimate estimate_run(const Scenario& scenario) {
   const auto in_flight =
       std::min(scenario.training.in_flight, most_microbatches(scenario.training));
   estimate.activations = stored * static_cast<double>(in_flight);
+  if (scenario.cuda_graph.shared_memory) {
+    const auto saved = static_cast<double>(plan_memory(scenario).saved());
+    estimate.activations = std::max(0.0, estimate.activations - saved);
+  }
   const StepTotals step = totals_of_a_step(scenario);
   estimate.documents =
       step.tokens * 2 * kWord + step.documents * static_cast<double>(sizeof(Document));

@@ -109,6 +109,7 @@ void graphs(EngineCase& one, const Choices&) {
         s.cuda_graph.impl = GraphImpl::none;
         s.cuda_graph.modules.clear();
         s.cuda_graph.evaluation = GraphEvaluation::eager;
+        s.cuda_graph.shared_memory = false;
         s.training.recapture_at.clear();
         s.offload.delay_until_cuda_graph = s.offload.captured = false;
       },

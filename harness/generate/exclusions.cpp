@@ -59,6 +59,7 @@ const std::vector<Exclusion>& exclusions() {
         offload_pool_slack, offload_of_large_tensors, offload_of_experts, offload_delayed,
         offload_captured}},
       {offload_pool_slack, {offload_captured}},
+      {shared_memory_of_graphs, {no_graphs, full_iteration, temporary_buffers}},
       {resumed_within_a_step, {ranks_without_shards, sharded_optimizer}},
       // L37: several ranks lie in no graph of everything.
       {resumed_on_other_ranks, {ranks_without_shards, sharded_optimizer, full_iteration}},

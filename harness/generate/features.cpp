@@ -406,6 +406,8 @@ constexpr Row kRows[] = {
      [](F f) { return f.s.model.vocab == 2; }},
     {Trait::the_most_experts, "the most experts", kRare,
      [](F f) { return f.layer("E") && f.moe().experts == 256; }},
+    {Trait::shared_memory_of_graphs, "shared memory of graphs", kSwitch,
+     [](F f) { return f.s.cuda_graph.shared_memory; }},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMostTraits);
@@ -414,11 +416,11 @@ constexpr bool is_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  return std::size(kRows) == static_cast<std::size_t>(Trait::the_most_experts) + 1;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::shared_memory_of_graphs) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 // Campaign files of before have a trait's bit where it was.
-static_assert(static_cast<int>(Trait::the_most_experts) == 157, "a new trait goes last");
+static_assert(static_cast<int>(Trait::shared_memory_of_graphs) == 158, "a new trait goes last");
 
 }  // namespace
 

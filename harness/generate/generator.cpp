@@ -329,6 +329,11 @@ void draw_resumes(Choices& c, Scenario& s) {
   if (!check_legality(s).empty()) list.clear();
 }
 
+// Behind the resumes, so that what a seed draws of those stays.
+void draw_shared_memory(Choices& c, Scenario& s) {
+  if (s.cuda_graph.impl == GraphImpl::partial) s.cuda_graph.shared_memory = c.one_in(3);
+}
+
 // Settings of one schedule.
 void draw_checker(Choices& c, const Swarm& swarm, Scenario::Checker& checker) {
   checker.schedule.seed = draw_seed(c, swarm);
@@ -382,6 +387,7 @@ Scenario generate_scenario(Choices& c, RareSize rare) {
   draw_pressure(c, s);
   draw_added(c, s);
   draw_resumes(c, s);
+  draw_shared_memory(c, s);
   return s;
 }
 

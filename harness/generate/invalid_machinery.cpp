@@ -173,6 +173,11 @@ constexpr InvalidEdit kEdits[] = {
        s.cuda_graph.capture_passes = c.between(1, 3);
        return s.cuda_graph.impl != GraphImpl::partial;
      }},
+    {"L45",
+     [](Scenario& s, Choices&) {
+       s.cuda_graph.shared_memory = true;
+       return s.cuda_graph.impl != GraphImpl::partial;
+     }},
 };
 
 }  // namespace

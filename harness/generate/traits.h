@@ -165,6 +165,7 @@ enum class Trait : std::uint8_t {
   a_vocabulary_over_16_bits,
   a_vocabulary_of_two,
   the_most_experts,
+  shared_memory_of_graphs,
 };
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include "harness/expect/parameter_table.h"
 #include "harness/expect/run_estimate.h"
 #include "harness/report/offload_matrix.h"
+#include "harness/report/shared_memory_table.h"
 #include "scenarios/documents/documents.h"
 #include "scenarios/rules/legality.h"
 #include "scenarios/syntax/schema_text.h"
@@ -77,6 +78,7 @@ std::string describe_json(const ReadResult& read) {
   all["regions"] = graph_regions(scenario);
   all["parameters"] = parameters_of(scenario);
   all["keys_without_effect"] = json::value_from(keys_without_effect(scenario));
+  if (scenario.cuda_graph.shared_memory) all["shared_memory"] = shared_memory_json(scenario);
   const RunEstimate estimate = estimate_run(scenario);
   const double engine = estimate.engine(static_cast<double>(scenario.parallel.data));
   all["estimate"] = json::object{{"train_bytes", engine},

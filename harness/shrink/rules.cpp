@@ -153,6 +153,7 @@ Scenario settled(Scenario s) {
   if (g.max_seqlen >= s.data.pack_length) g.max_seqlen.reset();
   if (g.impl != GraphImpl::partial || t.eval_every == 0) g.evaluation = GraphEvaluation::eager;
   if (g.impl != GraphImpl::partial) g.capture_passes = 0;
+  if (g.impl != GraphImpl::partial) g.shared_memory = false;
   g.warmup_steps = std::min(g.warmup_steps, t.steps - 1);
   if (g.impl == GraphImpl::none) g.warmup_steps = plain.cuda_graph.warmup_steps;
   std::erase_if(t.recapture_at,

@@ -40,6 +40,13 @@ Findings passes_of_a_capture_find_free_slots(const Scenario& scenario) {
   return {{"cuda_graph.capture_passes", "0", ""}};
 }
 
+// Graphs of regions alone leave moments between their launches.
+Findings shared_memory_is_partial(const Scenario& scenario) {
+  const Scenario::CudaGraph& graph = scenario.cuda_graph;
+  if (!graph.shared_memory || graph.impl == GraphImpl::partial) return {};
+  return {{"cuda_graph.shared_memory", "false", ""}};
+}
+
 std::string list_text(const std::vector<Scenario::Resume>& list) {
   std::string text;
   for (const Scenario::Resume& one : list) {
@@ -182,6 +189,12 @@ std::span<const Rule> added_rules() {
        "the run goes on with the same microbatches", other_ranks_are_legal,
        "training.resume_at data.kind parallel.data",
        "training: {resume_at: [{step: 1, data: 3}]}, fsdp: {strategy: optim_grads}"},
+      {"L45", "shared_memory needs impl partial",
+       "none has no graphs that could share memory; of the one graph of full_iteration a tensor "
+       "whose bytes are used again could not be compared, because nothing can read between its "
+       "nodes",
+       shared_memory_is_partial, "cuda_graph.shared_memory cuda_graph.impl",
+       "cuda_graph: {impl: none, shared_memory: true}"},
   };
   return kRules;
 }

@@ -426,6 +426,10 @@ void add_machinery(std::vector<Key>& keys) {
                   "with its hooks around them",
                   "passes"},
                  Int{0, 3}, AT(cuda_graph.capture_passes))),
+       added(key("cuda_graph.shared_memory",
+                 {"tensors of all slots lie in one piece of memory, and those that are never alive "
+                  "together share bytes"},
+                 Bool{}, AT(cuda_graph.shared_memory))),
        key("offload.modules", {"activations that are offloaded to the host; []: off"},
            Set<OffloadModule>{}, AT(offload.modules)),
        key("offload.fraction",

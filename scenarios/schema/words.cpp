@@ -37,7 +37,7 @@ LOCKSTEP_WORDS(ExpectedVerdict, "holds", "violated", "refused")
 const std::vector<std::string>& counter_names() {
   static const std::vector<std::string> list = [] {
     std::vector<std::string> names;
-    for (int i = 0; i <= static_cast<int>(Counter::resumes); ++i)
+    for (int i = 0; i <= static_cast<int>(Counter::bytes_shared); ++i)
       names.push_back(to_text(static_cast<Counter>(i)));
     return names;
   }();
@@ -49,7 +49,7 @@ const std::vector<std::string>& rule_names() {
     std::vector<std::string> names{"none"};
     const auto number = [](int i) { return std::string(i < 10 ? "0" : "") + std::to_string(i); };
     for (int i = 1; i <= 8; ++i) names.push_back("Y" + number(i));
-    for (int i = 0; i <= 44; ++i) names.push_back("L" + number(i));
+    for (int i = 0; i <= 45; ++i) names.push_back("L" + number(i));
     return names;
   }();
   return list;

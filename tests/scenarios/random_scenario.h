@@ -149,6 +149,7 @@ inline void draw_machinery(Scenario& scenario) {
     scenario.cuda_graph.max_seqlen = any_int(1, scenario.data.pack_length);
   scenario.cuda_graph.evaluation = any_word<GraphEvaluation>();
   scenario.cuda_graph.capture_passes = any_int(0, 3);
+  scenario.cuda_graph.shared_memory = *rc::gen::arbitrary<bool>();
   scenario.offload.modules = any_set<OffloadModule>();
   scenario.offload.fraction = any_ratio(0, 1'000'000);
   if (*rc::gen::arbitrary<bool>()) scenario.offload.max_inflight = any_int(0, 1024);

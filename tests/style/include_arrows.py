@@ -29,6 +29,7 @@ FLOORS = {
         ["comm"],
         ["checkpoint", "tensors"],
         ["data", "offload", "parameters"],
+        ["memory"],
         ["fsdp", "nn"],
         ["train"],
     ],

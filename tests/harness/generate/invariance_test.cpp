@@ -62,6 +62,7 @@ void take_other_graphs(Scenario& s, GraphImpl impl) {
   s.cuda_graph.max_seqlen.reset();
   s.cuda_graph.evaluation = GraphEvaluation::eager;
   s.cuda_graph.capture_passes = 0;
+  s.cuda_graph.shared_memory = false;  // L45
   s.training.recapture_at.clear();
 }
 void switch_graphs(Scenario& s, Choices&) {

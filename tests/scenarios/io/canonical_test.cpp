@@ -101,12 +101,15 @@ TEST(CanonicalForm, HoldsALaterKeyOnlyWhereItDiffersFromItsDefault) {
   scenario.cuda_graph.max_seqlen = 63;
   scenario.cuda_graph.evaluation = GraphEvaluation::replay;
   scenario.cuda_graph.capture_passes = 3;
+  scenario.cuda_graph.shared_memory = true;
   EXPECT_THAT(
       canonical_form(scenario),
       HasSubstr(
-          R"("graph_memory_limit":0,"max_seqlen":63,"evaluation":"replay","capture_passes":3},)"));
+          R"("graph_memory_limit":0,"max_seqlen":63,"evaluation":"replay","capture_passes":3,)"
+          R"("shared_memory":true},)"));
   EXPECT_THAT(to_full_yaml(named("x")),
-              HasSubstr("  max_seqlen: 64\n  evaluation: eager\n  capture_passes: 0\n"));
+              HasSubstr("  max_seqlen: 64\n  evaluation: eager\n  capture_passes: 0\n"
+                        "  shared_memory: false\n"));
 }
 
 TEST(CanonicalForm, ReadsBackEqual) {

@@ -115,6 +115,7 @@ cuda_graph:
   max_seqlen: 64
   evaluation: eager
   capture_passes: 0
+  shared_memory: false
 offload:
   modules: []
   fraction: 1

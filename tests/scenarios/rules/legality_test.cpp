@@ -438,6 +438,11 @@ const std::vector<Example>& examples() {
          s.training.in_flight = 2;
        },
        [](Scenario& s) { s.cuda_graph.max_packed_seqs = {8}; }},
+      {"L45", "cuda_graph.shared_memory", "false",
+       [](Scenario& s) {
+         s.cuda_graph.impl = GraphImpl::full_iteration, s.cuda_graph.shared_memory = true;
+       },
+       [](Scenario& s) { s.cuda_graph.impl = GraphImpl::partial; }},
       {"L44", "training.resume_at", "[{step: 1}]",
        [](Scenario& s) { s.training.resume_at = {{.step = 1, .microbatch = 1}}; },
        [](Scenario& s) { s.training.resume_at = {{.step = 1}}; }},
@@ -533,7 +538,7 @@ TEST(Legality, IsDecidedAtOnce) {
 TEST(Legality, EveryRuleHasAnExample) {
   std::set<std::string> rules;
   for (const Example& example : examples()) rules.insert(example.rule);
-  for (int i = 1; i <= 44; ++i) {
+  for (int i = 1; i <= 45; ++i) {
     const std::string rule = (i < 10 ? "L0" : "L") + std::to_string(i);
     EXPECT_TRUE(rules.contains(rule)) << rule;
   }

@@ -473,6 +473,20 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
       {"moe_router alone", captures({moe_router})},
       {"module moe_preprocess", captures_of_experts(moe_preprocess)},
       {"copies as nodes of partial graphs", [](auto& s) { return s.offload.captured; }},
+      {"shared memory", [](auto& s) { return s.cuda_graph.shared_memory; }},
+      {"shared memory with evaluations by graphs, three in flight",
+       [](auto& s) {
+         return s.cuda_graph.shared_memory && s.training.in_flight > 2 &&
+                s.cuda_graph.evaluation == GraphEvaluation::replay;
+       }},
+      {"shared memory beside captured copies on ranks",
+       [](auto& s) {
+         return s.cuda_graph.shared_memory && s.offload.captured && s.parallel.data > 1;
+       }},
+      {"shared memory with a count that grows",
+       [](auto& s) {
+         return s.cuda_graph.shared_memory && !s.training.change_microbatches_at.empty();
+       }},
       {"passes of captures on shards",
        [](auto& s) { return s.cuda_graph.capture_passes > 0 && with_sharding(s); }},
       {"passes of captures beside captured copies",

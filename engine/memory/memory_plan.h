@@ -1,0 +1,56 @@
+// Where the tensors of all slots lie under cuda_graph.shared_memory: a pure function of the
+// scenario. Two tensors share bytes only if they are never alive together, in no order of passes
+// that a run of the scenario may take.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/memory/placement.h"
+#include "engine/memory/tensor_lives.h"
+#include "engine/plan/schedule.h"
+
+namespace lockstep {
+
+// The passes of a training step, or of an evaluation.
+struct PassOrder {
+  std::vector<Pass> passes;
+  bool evaluation = false;
+};
+// One of each: a training step for every microbatch count, and evaluations of as many. A step has
+// at most 2n - 1 microbatches here, with n in flight: in a longer one no other tensors meet, since
+// by then every slot has had both passes beside all others. A step that is cut in two has none
+// either: fewer microbatches are in flight behind the cut.
+std::vector<PassOrder> pass_orders(const Scenario& scenario);
+
+struct PlannedTensor {
+  LivingTensor tensor;
+  std::int64_t bytes = 0;  // Rounded up to the alignment of device memory.
+  std::int64_t offset = 0;
+};
+
+struct MemoryPlan {
+  static constexpr std::int64_t kAlignment = 256;  // As cudaMalloc's.
+  std::vector<PlannedTensor> tensors;
+  std::int64_t bytes = 0;            // The shared memory has so many.
+  std::int64_t tensor_bytes = 0;     // The sum of all tensors.
+  std::int64_t unshared = 0;         // What they would take without cuda_graph.shared_memory.
+  std::int64_t first_fit_bytes = 0;  // What first fit by falling size alone would take.
+  // The largest sum of tensors that are alive together, when that is, and which they are.
+  std::int64_t peak_bytes = 0;
+  std::string peak_place;
+  std::vector<std::size_t> at_peak;  // Indices of `tensors`.
+
+  std::int64_t saved() const { return unshared - bytes; }
+  // The tensor of that name in that slot, or else the one of all slots; null if there is none.
+  const PlannedTensor* find(const std::string& name, int slot) const;
+
+  std::map<std::pair<int, std::string>, std::size_t> places;  // In `tensors`, by slot and name.
+};
+
+MemoryPlan plan_memory(const Scenario& scenario);
+
+}  // namespace lockstep
