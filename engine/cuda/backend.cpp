@@ -176,6 +176,11 @@ class CudaBackend final : public Backend {
   }
   std::size_t memory_in_use() const override { return in_use_; }
   std::size_t memory_high_water() const override { return high_water_; }
+  std::size_t memory_by_driver() const override {
+    std::size_t free = 0, all = 0;
+    cuda_call(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
+    return all - free;
+  }
 
   BackendStream* create_stream(const char* name) override {
     cudaStream_t stream = nullptr;

@@ -101,6 +101,9 @@ class Backend {
   virtual void release_async(BackendStream*, void* memory) = 0;
   virtual std::size_t memory_in_use() const = 0;  // Bytes of device memory allocated now.
   virtual std::size_t memory_high_water() const = 0;
+  // Device memory that is not free, whoever has it and for what, as the driver says: graphs and
+  // streams take some too. The simulated device has no more than is allocated.
+  virtual std::size_t memory_by_driver() const = 0;
 
   virtual BackendStream* create_stream(const char* name) = 0;
   // May wait for the stream's work, so it breaks a capture of this thread. What becomes of a

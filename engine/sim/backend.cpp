@@ -34,6 +34,7 @@ class SimBackend final : public Backend {
   void release_async(BackendStream* stream, void* memory) override;
   std::size_t memory_in_use() const override { return memory_.in_use(); }
   std::size_t memory_high_water() const override { return memory_.high_water(); }
+  std::size_t memory_by_driver() const override { return memory_.in_use(); }
 
   BackendStream* create_stream(const char* name) override;
   void destroy_stream(BackendStream* stream) noexcept override;

@@ -125,6 +125,7 @@ boost::json::object to_json(const StepTime& one) {
           {"flop", one.flop},
           {"utilisation", one.flop / one.median / kTensorPeak},
           {"peak_bytes", one.peak_bytes},
+          {"driver_bytes", one.driver_bytes},
           {"products_by_library", one.plans.library},
           {"products_by_own_kernel", one.plans.own},
           {"calls_of_own_kernel", one.plans.own_calls},

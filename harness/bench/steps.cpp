@@ -52,6 +52,7 @@ Scenario without_graphs(Scenario s) {
   s.cuda_graph.modules.clear();
   s.cuda_graph.evaluation = GraphEvaluation::eager;  // L41
   s.cuda_graph.capture_passes = 0;
+  s.cuda_graph.shared_memory = false;                             // L45
   s.offload.delay_until_cuda_graph = s.offload.captured = false;  // L30
   return s;
 }
@@ -64,6 +65,7 @@ StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device
   result.mode = mode_name(impl);
   scenario.cuda_graph.impl = impl;
   if (impl != GraphImpl::partial) scenario.cuda_graph.modules.clear();
+  if (impl != GraphImpl::partial) scenario.cuda_graph.shared_memory = false;  // L45
   for (const auto& errors : {check_legality(scenario), check_built(scenario)}) {
     if (errors.empty()) continue;
     result.not_run = errors.front().text();
@@ -73,6 +75,7 @@ StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device
   HostTime host;
   Device device(open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed)),
                 &host);
+  const auto before = static_cast<std::int64_t>(device.backend().memory_by_driver());
   Trainer trainer(device, scenario, *data, {.dry_run_ledger = false});
   for (std::int64_t i = 0; i < scenario.cuda_graph.warmup_steps + kWarmSteps; ++i) trainer.step();
   const std::int64_t first = trainer.steps_done(), ops = device.counters.ops, calls = host.calls;
@@ -101,6 +104,7 @@ StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device
   result.clocks = device.backend().clocks();
   result.plans = device.backend().plans();
   result.peak_bytes = static_cast<std::int64_t>(device.backend().memory_high_water());
+  result.driver_bytes = static_cast<std::int64_t>(device.backend().memory_by_driver()) - before;
   return result;
 }
 

@@ -19,9 +19,12 @@ struct StepTime {
   double submissions = 0;
   double tokens = 0, flop = 0;  // Means per step: rows of packs, and model_flop().
   std::int64_t peak_bytes = 0;  // The most device memory that was allocated at once.
-  PlanCounts plans;             // How its products are computed.
-  DeviceClocks clocks;          // After the last step.
-  std::string not_run;          // Why there is no time.
+  // By how much less device memory is free behind the last step than before the run, as the driver
+  // counts: graphs, streams and loaded kernels included.
+  std::int64_t driver_bytes = 0;
+  PlanCounts plans;     // How its products are computed.
+  DeviceClocks clocks;  // After the last step.
+  std::string not_run;  // Why there is no time.
 };
 
 std::string mode_name(GraphImpl impl);

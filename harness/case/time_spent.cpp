@@ -56,6 +56,7 @@ class TimedBackend final : public Backend {
   }
   std::size_t memory_in_use() const override { return backend_->memory_in_use(); }
   std::size_t memory_high_water() const override { return backend_->memory_high_water(); }
+  std::size_t memory_by_driver() const override { return backend_->memory_by_driver(); }
 
   BackendStream* create_stream(const char* name) override {
     const TimeSpent::Part part(kStreams);

@@ -86,11 +86,13 @@ void measure(const Options& options, const Request& request, const std::string& 
   if (section == "fsdp") bench_fsdp(request.scenario, options, device, rows);
   rows.set("/device", to_json(open_backend(device, {})->info()));
   if (wanted("scenarios") && !request.standard) bench_scenarios(request.scenario, budget, rows);
-  if (wanted("kernels") || wanted("step") || section == "offload" || section == "packing") {
+  if (wanted("kernels") || wanted("step") || section == "offload" || section == "packing" ||
+      section == "memory") {
     const Scenario alone = on_one_device(request.scenario);
     if (wanted("kernels")) bench_kernels(alone, device, only, rows);
     if (wanted("step")) bench_steps(alone, device, budget, only, rows);
     if (section == "offload") bench_offload(alone, device, budget, only, rows);
+    if (section == "memory") bench_memory(alone, device, budget, only, rows);
     if (section == "packing") bench_packing(alone, device, budget, only, rows);
   }
   if (wanted("schedules")) bench_schedules(budget, rows);
@@ -115,24 +117,26 @@ ExitStatus bench_command(const Words& words) {
       "step: the median time of a step eager, with partial graphs and with one graph of the whole "
       "step.\n"
       "offload: the link's rate alone and beside steps; step time and device memory by fraction.\n"
+      "memory: device memory with and without shared memory of graphs, by microbatches in flight.\n"
       "packing: what a larger capacity costs each op that works on documents, and a step.\n"
       "fsdp: step time of several ranks beside that of its work and of its exchanges, by "
       "strategy.\n"
       "schedules: those of a small program that run by tags.\n"
       "checker: runs of the file, or of the library, with and without checking.\n"
       "door: what 200 random cases ask of a device.\n"
-      "offload, packing, fsdp and door are not part of all.\n"
+      "offload, memory, packing, fsdp and door are not part of all.\n"
       "H1 and S1 are the standard models; the oracle is left out for them.",
       1);
   options.device().deadline().seconds("budget", "seconds for each measurement", 5);
   options.choice(
       "section",
-      "all, scenarios, kernels, step, offload, packing, fsdp, schedules, checker or door",
-      {"all", "scenarios", "kernels", "step", "offload", "packing", "fsdp", "schedules", "checker",
-       "door"},
+      "all, scenarios, kernels, step, offload, memory, packing, fsdp, schedules, checker or door",
+      {"all", "scenarios", "kernels", "step", "offload", "memory", "packing", "fsdp", "schedules",
+       "checker", "door"},
       "all");
   options.text("only",
-               "kernels: ops whose name or shape holds this text; step, offload: modes; packing: "
+               "kernels: ops whose name or shape holds this text; step, offload: modes; memory: "
+               "separate or shared; packing: "
                "names and modes; fsdp: strategies, modes");
   options.number("ranks", "fsdp: how many; 0: as many as there are GPUs, at least 2", 0, 0);
   options.text("json", "write the numbers to this file");

@@ -105,6 +105,7 @@ class WithLibrary final : public Backend {
   }
   std::size_t memory_in_use() const override { return sim_->memory_in_use(); }
   std::size_t memory_high_water() const override { return sim_->memory_high_water(); }
+  std::size_t memory_by_driver() const override { return sim_->memory_by_driver(); }
   BackendStream* create_stream(const char* name) override { return sim_->create_stream(name); }
   void destroy_stream(BackendStream* stream) noexcept override { sim_->destroy_stream(stream); }
   BackendEvent* create_event() override { return sim_->create_event(); }
