@@ -1,5 +1,6 @@
 #include "engine/device/device.h"
 
+#include "engine/device/current_place.h"
 #include "kernels/core/at.h"
 #include "kernels/core/require.h"
 
@@ -83,6 +84,7 @@ void Device::tell_effects(const ExchangeCall& exchange, const IssuedCall& issued
 void Device::enqueue(const IssuedCall& issued) {
   BackendStream* const stream = lane(issued.stream).handle;
   const auto event = [this](int number) { return at(events_, number); };
+  const CallAt here(issued.place);
   std::visit(Overloaded{
                  [&](const SubmitCall& c) { backend_->submit(stream, c.op); },
                  [&](const CopyCall& c) { backend_->copy(stream, c.to, c.from, c.bytes, c.kind); },

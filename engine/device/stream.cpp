@@ -1,3 +1,4 @@
+#include "engine/device/current_place.h"
 #include "engine/device/device.h"
 #include "kernels/core/require.h"
 
@@ -48,6 +49,7 @@ void Stream::launch(const Graph& graph, const char* what) const {
     device().ranges_.at_launch(device().place, captured, what);
     device().tell(LaunchCall{graph.id(), graph.ledger_}, id());
     device().delay(id());
+    const CallAt here(device().place);
     device().backend_->launch(graph.handle_.get(), handle_.get());
     DeviceCounters& counters = device().counters;
     counters.ops += captured.ops();

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "engine/device/current_place.h"
 #include "engine/sim/capture.h"
 #include "engine/sim/memory.h"
 #include "engine/sim/schedule.h"
@@ -42,7 +43,9 @@ class SimBackend final : public Backend {
   void destroy_event(BackendEvent* event) noexcept override { delete event; }
 
   std::int64_t workspace_bytes(const Submission& op) override;
-  void submit(BackendStream* stream, const Submission& op) override { put(*stream, op, "submit"); }
+  void submit(BackendStream* stream, const Submission& op) override {
+    put(*stream, SimOp{op, current_place ? *current_place : StepLocation{}}, "submit");
+  }
   void copy(BackendStream* stream, void* to, const void* from, std::size_t bytes,
             CopyKind kind) override;
   void fill(BackendStream* stream, void* to, std::uint8_t byte, std::size_t bytes) override;
@@ -312,6 +315,7 @@ void SimBackend::launch(BackendGraph* graph, BackendStream* stream) {
   captures_.refuse_on(*stream, "launch");
   auto run = std::make_shared<SimRun>();
   run->graph = graph->graph;
+  if (current_place) run->step = current_place->step;
   run->previous = graph->last_launch;
   run->finished = std::make_shared<SimMark>();
   run->finished->stream = stream;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/sim/running_op.h"
 #include "kernels/core/at.h"
 #include "kernels/core/require.h"
 
@@ -330,7 +331,7 @@ void SimSchedule::run(const Unit& unit) {
   ++turn_;
   BackendStream& stream = *unit.stream;
   if (unit.ready < 0) {
-    note({.stream = stream.id, .what = execute(stream.queue.front())});
+    note({.stream = stream.id, .what = execute(stream.queue.front(), nullptr)});
     stream.queue.pop_front();
     ++stream.done;
     return;
@@ -340,15 +341,35 @@ void SimSchedule::run(const Unit& unit) {
   const SimNode& what = at(run.graph->nodes, node);
   complete_node(run, node);  // First: what the host is called for may throw.
   note({.stream = what.stream,
-        .what = execute(what.work),
+        .what = execute(what.work, &run),
         .launch = run.number,
         .node = what.number});
 }
 
-const char* SimSchedule::execute(const SimWork& work) {
-  if (const auto* op = std::get_if<Submission>(&work)) {
-    op->run_on_host();
-    return op->type().name;
+namespace {
+
+class OpScope {
+ public:
+  OpScope(const RunningOp& op, int step) : op_(op) {
+    op_.place.step = step;
+    running_op = &op_;
+  }
+  OpScope(const OpScope&) = delete;
+  OpScope& operator=(const OpScope&) = delete;
+  ~OpScope() { running_op = nullptr; }
+
+ private:
+  RunningOp op_;
+};
+
+}  // namespace
+
+const char* SimSchedule::execute(const SimWork& work, const SimRun* launched) {
+  if (const auto* one = std::get_if<SimOp>(&work)) {
+    const OpScope scope({one->op.type().name, one->place, launched != nullptr},
+                        launched ? launched->step : one->place.step);
+    one->op.run_on_host();
+    return one->op.type().name;
   }
   if (const auto* copy = std::get_if<SimCopy>(&work)) {
     std::memmove(copy->to, copy->staged ? copy->staged.get() : copy->from, copy->bytes);

@@ -59,7 +59,8 @@ class SimSchedule {
   std::size_t pick();
   std::uint64_t& priority(const Unit& unit);
   void run(const Unit& unit);
-  const char* execute(const SimWork& work);  // Says what it was.
+  // Says what it was. `launched`: the launch that it is a part of, or null.
+  const char* execute(const SimWork& work, const SimRun* launched);
   void note(const SimStep& step);
   bool wants_only_needed();
   void plan_change();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/device/backend.h"
+#include "engine/device/step_location.h"
 
 namespace lockstep {
 
@@ -35,6 +36,10 @@ struct SimEvent {
   std::vector<int> nodes;               // The nodes that the record stands for in the capture.
 };
 
+struct SimOp {
+  Submission op;
+  StepLocation place;  // Where it was submitted.
+};
 struct SimCopy {
   void* to;
   const void* from;
@@ -73,8 +78,8 @@ struct SimExternalRecord {
 struct SimExternalWait {
   std::shared_ptr<SimEvent> event;
 };
-using SimWork = std::variant<Submission, SimCopy, SimFill, SimRelease, SimRecord, SimWait,
-                             SimLaunch, SimExternalRecord, SimExternalWait, SimDelay, SimCall>;
+using SimWork = std::variant<SimOp, SimCopy, SimFill, SimRelease, SimRecord, SimWait, SimLaunch,
+                             SimExternalRecord, SimExternalWait, SimDelay, SimCall>;
 
 struct SimNode {
   SimWork work;
@@ -96,6 +101,7 @@ struct SimGraph {
 // One launch of a graph.
 struct SimRun {
   std::shared_ptr<const SimGraph> graph;
+  int step = -1;               // The launch is part of it.
   int number = 0;              // Among all launches, in order of the calls.
   std::vector<int> waits_for;  // For each node, the edges not yet met.
   std::vector<int> ready;      // Nodes whose edges are met, in order of capture.

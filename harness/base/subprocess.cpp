@@ -132,8 +132,15 @@ int reap_with_its_group(pid_t child) {
 
 std::string last_words(std::string said) {
   const std::size_t contract = said.rfind("broken contract in ");
-  if (contract != std::string::npos)
-    return said.substr(contract, said.find('\n', contract) - contract);
+  if (contract != std::string::npos) {
+    const std::size_t end = said.find('\n', contract), op = said.find(kRunningOp, contract);
+    std::string words = said.substr(contract, end - contract);
+    if (op != std::string::npos) {
+      const std::size_t first = op + std::strlen(kRunningOp);
+      words += " " + said.substr(first, said.find('\n', first) - first);
+    }
+    return words;
+  }
   while (!said.empty() && said.back() == '\n') said.pop_back();
   const std::size_t newline = said.rfind('\n');
   return newline == std::string::npos ? said : said.substr(newline + 1);

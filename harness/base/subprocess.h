@@ -17,6 +17,10 @@ struct ChildEnd {
   std::string output;      // What `body` returned.
   std::string last_words;  // The last line of its stderr that matters.
 };
+// The begin of a line behind that of a broken contract, which says in which op it broke,
+// and what differed before.
+inline constexpr const char* kRunningOp = "lockstep: the op that ran: ";
+
 // Returns the line of `said` that tells why a process ended: that of a broken contract, else the
 // last.
 std::string last_words(std::string said);

@@ -8,6 +8,7 @@
 #include "harness/case/guard.h"
 #include "harness/case/schedules.h"
 #include "harness/judge/eager_judge.h"
+#include "harness/judge/seen_difference.h"
 #include "harness/judge/shards.h"
 #include "kernels/core/at.h"
 #include "scenarios/rules/legality.h"
@@ -49,6 +50,7 @@ ComparedRun::ComparedRun(const Scenario& scenario, const DataSource& data,
       watched_(watch(observer, options.watcher)),
       device_(open_judged(scenario, options, sim), watched_ ? &*watched_ : observer,
               pressure_of(scenario), injector_.get()) {
+  forget_seen_difference();
   const bool by_eager_run = is_judged_by_an_eager_run(scenario, options.device);
   const Reference reference = by_eager_run ? Reference::eager_run : Reference::oracle;
   for (int r = 0; r < scenario.parallel.data; ++r)

@@ -13,6 +13,7 @@
 
 #include "engine/train/trainer.h"
 #include "harness/case/verdict.h"
+#include "harness/judge/seen_difference.h"
 #include "kernels/core/at.h"
 #include "oracle/oracle.h"
 
@@ -66,6 +67,8 @@ class FirstOfRank {
     if (!is_earlier(order)) return;
     order_ = order;
     first_ = std::move(difference);
+    note_seen_difference(first_->reason + " in step " + std::to_string(first_->where.step) +
+                         " on rank " + std::to_string(first_->where.rank));
   }
 
  private:

@@ -7,8 +7,10 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "engine/sim/running_op.h"
 #include "harness/base/subprocess.h"
 #include "harness/judge/runner.h"
+#include "harness/judge/seen_difference.h"
 #include "harness/report/result_json.h"
 #include "harness/run/run_case.h"
 #include "kernels/core/fault.h"
@@ -29,7 +31,17 @@ std::string seconds_text(double seconds) {
 
 }  // namespace
 
+// A broken contract has said its sentence and aborts: the op in which it broke is still running.
+extern "C" void tell_running_op(int) {
+  char text[256];
+  describe_running_op(text, sizeof text);
+  const char* const seen = seen_difference();
+  if (text[0] == '\0' && seen[0] == '\0') return;
+  std::fprintf(stderr, "%s%s%s%s\n", kRunningOp, text, seen[0] == '\0' ? "" : "; before it ", seen);
+}
+
 CaseResult run_with_fault(const Scenario& scenario, const RunOptions& run) {
+  std::signal(SIGABRT, tell_running_op);
   plant_fault(run.planted.engine);
   if (fault(kCrashFault)) std::abort();
   while (fault(kHangFault)) ::pause();

@@ -115,9 +115,11 @@ std::string tensor_kind(const std::string& tensor) {
 
 std::string reason_kind(const std::string& reason) {
   if (const std::string counter = counter_kind(reason); !counter.empty()) return counter;
+  // What was seen before a contract broke is another effect of the same bug.
+  const std::string own = reason.substr(0, reason.find("; before it "));
   std::istringstream words(
-      reason.substr(0, reason.find(" [with ")) +
-      (reason.find(" [with ") == std::string::npos ? "" : reason.substr(reason.find(']') + 1)));
+      own.substr(0, own.find(" [with ")) +
+      (own.find(" [with ") == std::string::npos ? "" : own.substr(own.find(']') + 1)));
   std::string kind, word;
   while (words >> word) {
     if (is_digest(word)) word = "#";

@@ -263,6 +263,9 @@ TEST_F(CommandLine, ABrokenContractIsAViolation) {
   EXPECT_EQ(ran.status, 1) << ran.out;
   EXPECT_THAT(ran.out, HasSubstr("violated by contract"));
   EXPECT_THAT(ran.out, HasSubstr("broken contract in"));
+  // In which op, and where.
+  EXPECT_THAT(ran.out, testing::ContainsRegex(
+                           "\\(embedding_[a-z]*, embedding, rank 0, .*step [0-9][0-9]*\\)"));
 }
 
 TEST_F(CommandLine, AHangIsAVerdict) {

@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include "harness/judge/seen_difference.h"
+
 namespace lockstep {
 namespace {
 
@@ -243,6 +245,19 @@ TEST_F(ComparisonTest, TheFirstInProgramOrderWins) {
   engine_.microbatches[0].loss = 9;
   EXPECT_EQ(run()->where.microbatch, 0);
   EXPECT_EQ(run()->judge, JudgeKind::loss);
+}
+
+// A run that dies before its end tells what had differed by then.
+TEST_F(ComparisonTest, WhatDiffersIsSeenAtOnce) {
+  forget_seen_difference();
+  run();
+  EXPECT_STREQ(seen_difference(), "");
+  engine_.microbatches[1].activations[1].values[0] = 9;
+  engine_.norm = 4;
+  run();
+  EXPECT_STREQ(seen_difference(), "layers.0.out differs from the oracle's in step 7 on rank 0");
+  forget_seen_difference();
+  EXPECT_STREQ(seen_difference(), "");
 }
 
 // What an evaluation leaves in place is compared before the loss that follows from it.

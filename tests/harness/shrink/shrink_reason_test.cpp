@@ -55,6 +55,9 @@ TEST(ShrinkReason, ReadsSentencesWithoutTheirNumbers) {
   EXPECT_EQ(reason_kind("the digest is bc655ab0a54b641d49e1f07b4e6295b3, at /a/b/c.cpp:41: in f() "
                         "[with T = float]: x"),
             "the digest is # at c.cpp:#: in f(): x");
+  EXPECT_EQ(reason_kind("broken contract in f() [with T = float]: a token is an index (embed, "
+                        "layer 3, rank 0, microbatch 1, step 0); before it x differs in step 0"),
+            "broken contract in f(): a token is an index");
 }
 
 TEST(ShrinkReason, KnowsOtherEffectsOfOneCause) {
