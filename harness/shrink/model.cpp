@@ -26,6 +26,18 @@ Candidates one_symbol(const Scenario& s) {
   return candidates;
 }
 
+// As many layers of one kind, since their number may be what matters.
+Candidates one_kind_of_symbol(const Scenario& s) {
+  Candidates candidates;
+  if (s.model.pattern.size() == 1) return {};
+  for (const char* symbol = kSimplestFirst; *symbol; ++symbol) {
+    const std::string other(s.model.pattern.size(), *symbol);
+    if (s.model.pattern.find(*symbol) != std::string::npos && other != s.model.pattern)
+      candidates.push_back(with_pattern(s, other));
+  }
+  return candidates;
+}
+
 Candidates fewer_symbols(const Scenario& s) {
   Candidates candidates;
   for (const auto& [begin, end] : removals(s.model.pattern.size())) {
@@ -199,6 +211,7 @@ std::vector<ShrinkRule> shrink_training_rules() {
 
 std::vector<ShrinkRule> shrink_model_rules() {
   return {{"one symbol", one_symbol},
+          {"one kind of symbol", one_kind_of_symbol},
           {"fewer symbols", fewer_symbols},
           {"simpler symbols", simpler_symbols},
           {"least widths", all_least},

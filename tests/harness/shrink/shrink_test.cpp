@@ -32,9 +32,9 @@ ShrinkOptions with_bug(const Bug& bug) {
   return options;
 }
 
-Scenario generated(std::uint64_t seed) {
+Scenario generated(std::uint64_t seed, RareSize rare = RareSize::none) {
   Choices choices(seed);
-  return generate_scenario(choices);
+  return generate_scenario(choices, rare);
 }
 
 bool has_length(const Scenario& scenario, std::int64_t least) {
@@ -165,6 +165,17 @@ TEST(Shrink, MovesAResumeToTheFirstStepThatFails) {
   EXPECT_EQ(shrunk.scenario.training.resume_at.front().step, 1);
 }
 
+TEST(Shrink, LeavesManyLayersOfOneKind) {
+  Scenario large;
+  large.name = "many-layers";
+  for (int i = 0; i < 20; ++i) large.model.pattern += "M*-E";
+  const auto bug = [](const Scenario& s) { return s.model.pattern.size() > 64; };
+  const Shrunk shrunk = shrink(large, with_bug(bug));
+  EXPECT_TRUE(shrunk.finished);
+  EXPECT_EQ(shrunk.scenario.model.pattern, std::string(65, '-')) << to_yaml(shrunk.scenario);
+  EXPECT_LT(shrunk.runs, 400);
+}
+
 // Microbatches must differ, and did so by dropout alone.
 TEST(Shrink, TakesOtherDocumentsInsteadOfDropout) {
   Scenario large;
@@ -206,8 +217,10 @@ TEST(Shrink, FindsTheSmallestScenarioOfABugInData) {
 TEST(Shrink, EndsInOneScenarioWhateverWasDrawn) {
   std::set<std::string> ends;
   Traits drawn;
-  for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
-    const Scenario large = generated(seed);
+  constexpr std::uint64_t kUsual = 1000, kOfEachSize = 30;
+  for (std::uint64_t seed = 1; seed <= kUsual + kOfEachSize * kRareSizes; ++seed) {
+    const std::uint64_t rare = seed > kUsual ? 1 + seed % kRareSizes : 0;
+    const Scenario large = generated(seed, static_cast<RareSize>(rare));
     const Traits traits = features_of(large);
     if ((traits & ~drawn).none()) continue;
     drawn |= traits;
