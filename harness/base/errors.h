@@ -5,6 +5,11 @@
 
 namespace lockstep {
 
+// What help and the manual say of them.
+inline constexpr char kExitStatuses[] =
+    "exit status: 0 all held, 1 violated, 2 bad request, 3 the environment failed, 4 hang, 5 gave "
+    "up";
+
 enum class ExitStatus : int {
   held = 0,
   violated = 1,

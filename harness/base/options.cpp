@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <locale>
 #include <sstream>
 #include <utility>
 
@@ -19,6 +20,26 @@ namespace po = boost::program_options;
 // Thirty years. Clocks count nanoseconds in 64 bits: a longer time overflows and becomes one that
 // is past.
 constexpr double kMostSeconds = 1e9;
+constexpr char kTimes[] =
+    "Seconds may have a unit: 500ms, 90s, 5m, 1.5h. A file - is standard input or output.";
+
+void validate(boost::any& value, const std::vector<std::string>& words, Duration*, int) {
+  const std::string& word = po::validators::get_single_string(words);
+  std::istringstream text(word);
+  Duration duration;
+  std::string unit;
+  text.imbue(std::locale::classic());
+  const std::map<std::string, double> units{{"", 1},   {"ms", 1e-3}, {"s", 1},
+                                            {"m", 60}, {"min", 60},  {"h", 3600}};
+  if (!(text >> duration.seconds))
+    throw RequestError(word + " is no time: 90, 500ms, 5m and 1.5h are");
+  text >> unit;
+  const auto found = units.find(unit);
+  if (found == units.end() || text.peek() != std::istringstream::traits_type::eof())
+    throw RequestError(word + " is no time: 90, 500ms, 5m and 1.5h are");
+  duration.seconds *= found->second;
+  value = duration;
+}
 
 Options::Options(std::string command, std::string synopsis, std::string summary, int at_most)
     : command_(std::move(command)),
@@ -28,6 +49,7 @@ Options::Options(std::string command, std::string synopsis, std::string summary,
   flag("quiet", "no progress and no table, only what failed");
   flag("help", "this text");
   flag("version", "version and revision");
+  short_form('q', "quiet").short_form('h', "help").short_form('V', "version");
 }
 
 Options& Options::flag(const char* name, const char* help) {
@@ -48,10 +70,10 @@ Options& Options::number(const char* name, const char* help, std::int64_t defaul
 }
 
 Options& Options::seconds(const char* name, const char* help, std::optional<double> default_value) {
-  auto* value = po::value<double>();
+  auto* value = po::value<Duration>();
   std::ostringstream shown;
   if (default_value) shown << *default_value;
-  if (default_value) value->default_value(*default_value, shown.str());
+  if (default_value) value->default_value(Duration{*default_value}, shown.str());
   description_.add_options()(name, value, help);
   return *this;
 }
@@ -64,6 +86,11 @@ Options& Options::choice(const char* name, const char* help, std::vector<std::st
 
 Options& Options::short_form(char letter, const char* name) {
   short_forms_[std::string("-") + letter] = std::string("--") + name;
+  return *this;
+}
+
+Options& Options::example(const char* line, const char* does) {
+  examples_.push_back({line, does});
   return *this;
 }
 
@@ -184,11 +211,11 @@ void Options::check_ranges() const {
   }
   for (const auto& option : description_.options()) {
     const std::string& name = option->long_name();
-    const double* value = boost::any_cast<double>(&given_[name].value());
-    if (value && !(*value > 0 && std::isfinite(*value))) {
+    const Duration* value = boost::any_cast<Duration>(&given_[name].value());
+    if (value && !(value->seconds > 0 && std::isfinite(value->seconds))) {
       throw RequestError("--" + name + " must be a positive number of seconds");
     }
-    if (value && *value > kMostSeconds) {
+    if (value && value->seconds > kMostSeconds) {
       throw RequestError("--" + name + " must be at most 1000000000 seconds");
     }
     const std::string* word = boost::any_cast<std::string>(&given_[name].value());
@@ -224,7 +251,7 @@ const std::string& Options::word() const {
 
 std::string Options::text(const char* name) const { return given_[name].as<std::string>(); }
 std::int64_t Options::number(const char* name) const { return given_[name].as<std::int64_t>(); }
-double Options::seconds(const char* name) const { return given_[name].as<double>(); }
+double Options::seconds(const char* name) const { return given_[name].as<Duration>().seconds; }
 
 std::vector<std::string> Options::names() const {
   std::vector<std::string> list;
@@ -236,8 +263,36 @@ std::string Options::help() const {
   std::ostringstream text;
   text << "lockstep " << command_ << (synopsis_.empty() ? "" : " ") << synopsis_ << "\n"
        << summary_ << "\n\n"
-       << description_;
+       << description_ << "\nshort forms:";
+  for (const auto& [letter, name] : short_forms_) text << " " << letter << " " << name;
+  text << "\n\n" << kTimes << "\n" << kExitStatuses << "\n";
+  if (!examples_.empty()) text << "\nexamples:\n";
+  for (const Example& one : examples_) text << "  " << one.line << "\n      " << one.does << "\n";
   return text.str();
+}
+
+std::vector<OptionHelp> Options::all() const {
+  std::vector<OptionHelp> list;
+  for (const auto& option : description_.options()) {
+    OptionHelp one{option->long_name(), 0, option->description()};
+    boost::any value;
+    one.takes_value = option->semantic()->max_tokens() > 0;
+    if (one.takes_value && option->semantic()->apply_default(value)) {
+      std::ostringstream shown;  // As boost prints it: "arg (=300)".
+      shown << option->format_parameter();
+      const std::string text = shown.str();
+      if (const std::size_t begin = text.find("(="); begin != std::string::npos)
+        one.default_value = text.substr(begin + 2, text.size() - begin - 3);
+    }
+    for (const auto& [letter, name] : short_forms_) {
+      if (name == "--" + one.name) one.letter = letter[1];
+    }
+    for (const Choice& choice : choices_) {
+      if (choice.name == one.name) one.choices = choice.words;
+    }
+    list.push_back(std::move(one));
+  }
+  return list;
 }
 
 }  // namespace lockstep

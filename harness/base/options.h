@@ -1,6 +1,7 @@
 // The options of one command. Any error in them is a RequestError that says what would be right.
 #pragma once
 
+#include <boost/any.hpp>
 #include <boost/program_options.hpp>
 #include <cstdint>
 #include <map>
@@ -9,6 +10,23 @@
 #include <vector>
 
 namespace lockstep {
+
+// The value of an option that is a time: a number of seconds, or one with a unit (500ms, 90s, 5m,
+// 1.5h).
+struct Duration {
+  double seconds = 0;
+};
+void validate(boost::any& value, const std::vector<std::string>& words, Duration*, int);
+
+// What help, completion and the manual say of one option.
+struct OptionHelp {
+  std::string name;  // Without its dashes.
+  char letter = 0;   // Of its short form, 0 without.
+  std::string help;
+  bool takes_value = false;
+  std::string default_value = {};         // "" without.
+  std::vector<std::string> choices = {};  // Empty: any value.
+};
 
 class Options {
  public:
@@ -24,6 +42,8 @@ class Options {
   // `-c` stands for the option `name`, which was added before.
   Options& short_form(char letter, const char* name);
   // One of `words`.
+  // A command line for the help text, and what it does.
+  Options& example(const char* line, const char* does);
   Options& choice(const char* name, const char* help, std::vector<std::string> words,
                   const char* default_value = "");
   Options& device();     // --device, --cuda-object
@@ -47,6 +67,15 @@ class Options {
   const std::string& word() const;
   std::string help() const;
 
+  const std::string& command() const { return command_; }
+  const std::string& synopsis() const { return synopsis_; }
+  const std::string& summary() const { return summary_; }
+  std::vector<OptionHelp> all() const;  // In the order in which they were added.
+  struct Example {
+    std::string line, does;
+  };
+  const std::vector<Example>& examples() const { return examples_; }
+
  private:
   struct Limit {
     std::string name;
@@ -68,6 +97,7 @@ class Options {
   std::vector<Limit> limits_;
   std::vector<Choice> choices_;
   std::map<std::string, std::string> short_forms_;
+  std::vector<Example> examples_;
   std::vector<std::string> positional_;
 };
 

@@ -109,7 +109,7 @@ void write_json(const Options& options, const BenchRows& rows, bool interrupted)
 
 }  // namespace
 
-ExitStatus bench_command(const Words& words) {
+Options bench_options() {
   Options options(
       "bench", "[FILE|H1|S1]",
       "scenarios: engine, oracle and comparison on one core of the simulated device, a second.\n"
@@ -140,6 +140,13 @@ ExitStatus bench_command(const Words& words) {
                "names and modes; fsdp: strategies, modes");
   options.number("ranks", "fsdp: how many; 0: as many as there are GPUs, at least 2", 0, 0);
   options.text("json", "write the numbers to this file");
+  options.example("lockstep bench H1 --section step",
+                  "the standard model eager, with partial graphs and as one graph");
+  return options;
+}
+
+ExitStatus bench_command(const Words& words) {
+  Options options = bench_options();
   if (!options.parse(words)) return ExitStatus::held;
   InterruptGuard guard;
   const InterruptGuard::AtEnd unless_there_is_more(guard, without_results(words));

@@ -243,7 +243,7 @@ ExitStatus describe_from_megatron(const Options& options) {
 
 }  // namespace
 
-ExitStatus describe_command(const Words& words) {
+Options describe_options() {
   Options options("describe", "[FILE | RULE]",
                   "What a scenario means: graphs, parameters, memory, legality. Needs no device.",
                   1);
@@ -265,6 +265,15 @@ ExitStatus describe_command(const Words& words) {
                  {"small", "keep"}, "small");
   options.text("yaml", "with --from-megatron: write the scenario to this file");
   options.device();  // Every command takes it; none is opened here.
+  options
+      .example("lockstep describe mine.yaml",
+               "graphs, offload plan, memory, and whether it is legal")
+      .example("lockstep describe --rules L26", "why a rule refuses, with an example");
+  return options;
+}
+
+ExitStatus describe_command(const Words& words) {
+  Options options = describe_options();
   if (!options.parse(words)) return ExitStatus::held;
   const CommandFiles files(options, {"offload-json", "yaml"});
   if (options.has("from-megatron")) {

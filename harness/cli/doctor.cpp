@@ -137,13 +137,18 @@ ExitStatus calibrate_device(const Options& options, boost::json::object& found) 
 
 }  // namespace
 
-ExitStatus doctor_command(const Words& words) {
+Options doctor_options() {
   Options options("doctor", "", "What this machine has, and what can and cannot run on it.", 0);
   options.device().flag("calibrate",
                         "holds random dots of the device's tensor cores against the model");
   options.number("dots", "with --calibrate: how many", 1'000'000, 1);
   options.number("seed", "with --calibrate: of the dots", 1, 0);
   options.text("json", "write the findings to this file");
+  return options;
+}
+
+ExitStatus doctor_command(const Words& words) {
+  Options options = doctor_options();
   if (!options.parse(words)) return ExitStatus::held;
   const CommandFiles files(options);
   const CudaProbe cuda = probe_cuda();

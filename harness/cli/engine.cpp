@@ -33,7 +33,7 @@ Descriptors descriptors() {
 
 }  // namespace
 
-ExitStatus engine_command(const Words& words) {
+Options engine_options() {
   Options options("engine", "",
                   "Answers the engine protocol with lockstep's own engine: for --engine 'lockstep "
                   "engine'.",
@@ -42,6 +42,11 @@ ExitStatus engine_command(const Words& words) {
                "honour graphs of whole steps instead of parts, for two microbatches without "
                "evaluations");
   options.device().planted();
+  return options;
+}
+
+ExitStatus engine_command(const Words& words) {
+  Options options = engine_options();
   if (!options.parse(words)) return ExitStatus::held;
   RunOptions run{.device = choose_device(options.text("device"))};
   take_planted(options, run);

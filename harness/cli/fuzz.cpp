@@ -22,35 +22,6 @@
 namespace lockstep {
 namespace {
 
-Options fuzz_options() {
-  Options options("fuzz", "",
-                  "Runs random scenarios, engine against oracle, on worker processes. Equal seed, "
-                  "profile and index,\n"
-                  "equal case. A failing case is run again to tell races from certainties, and "
-                  "kept in the corpus.",
-                  0);
-  options.text("seed", "of the campaign; default: LOCKSTEP_SEED, else a fresh one, printed")
-      .number("count",
-              "random cases, of all shards together; default 1000, or no end with --budget", 0, 0)
-      .seconds("budget", "seconds after which no case is begun; default: no limit")
-      .number("jobs", "worker processes; default: one per core, at most 8 on cuda", 0, 0, 1024)
-      .choice("profile", "small, schedules or near-legal", profiles(), "small")
-      .text("corpus", "folder of scenarios: run first, and new failures are kept there")
-      .text("log", "write a line of JSON per case to this file")
-      .flag("times", "tell where the time of a case on a GPU goes, by kind of call")
-      .flag("resume", "go on with the campaign in --log")
-      .text("shard", "i/n: only cases whose number leaves i when divided by n", "0/1")
-      .seconds("timeout", "seconds after which the watchdog kills a case", 60)
-      .number("memory-limit", "MiB of address space of a worker, sim only; 0: no limit", 0, 0)
-      .number("reruns", "further runs of a failing case", 5, 0)
-      .number("stop-after", "begin no case after so many failures; 0: never", 0, 0)
-      .number("case", "run this random case alone", -1, -1)
-      .number("plant-case", "plant the fault in this case alone", -1, -1);
-  options.device().reports().planted();
-  add_engine_options(options);
-  return options;
-}
-
 std::uint64_t number_of(const std::string& text, const char* what) {
   std::size_t end = 0;
   try {
@@ -119,6 +90,39 @@ CampaignOptions campaign_of(const Options& options) {
 }
 
 }  // namespace
+
+Options fuzz_options() {
+  Options options("fuzz", "",
+                  "Runs random scenarios, engine against oracle, on worker processes. Equal seed, "
+                  "profile and index,\n"
+                  "equal case. A failing case is run again to tell races from certainties, and "
+                  "kept in the corpus.",
+                  0);
+  options.text("seed", "of the campaign; default: LOCKSTEP_SEED, else a fresh one, printed")
+      .number("count",
+              "random cases, of all shards together; default 1000, or no end with --budget", 0, 0)
+      .seconds("budget", "seconds after which no case is begun; default: no limit")
+      .number("jobs", "worker processes; default: one per core, at most 8 on cuda", 0, 0, 1024)
+      .choice("profile", "small, schedules or near-legal", profiles(), "small")
+      .text("corpus", "folder of scenarios: run first, and new failures are kept there")
+      .text("log", "write a line of JSON per case to this file")
+      .flag("times", "tell where the time of a case on a GPU goes, by kind of call")
+      .flag("resume", "go on with the campaign in --log")
+      .text("shard", "i/n: only cases whose number leaves i when divided by n", "0/1")
+      .seconds("timeout", "seconds after which the watchdog kills a case", 60)
+      .number("memory-limit", "MiB of address space of a worker, sim only; 0: no limit", 0, 0)
+      .number("reruns", "further runs of a failing case", 5, 0)
+      .number("stop-after", "begin no case after so many failures; 0: never", 0, 0)
+      .number("case", "run this random case alone", -1, -1)
+      .number("plant-case", "plant the fault in this case alone", -1, -1);
+  options.device().reports().planted();
+  add_engine_options(options);
+  options
+      .example("lockstep fuzz --budget 10m --corpus failures --html night.html",
+               "ten minutes of fresh cases; failures are kept and run first the next time")
+      .example("lockstep fuzz --seed 7 --case 132", "one case of a campaign again");
+  return options;
+}
 
 ExitStatus fuzz_command(const Words& words) {
   Options options = fuzz_options();

@@ -24,30 +24,6 @@
 namespace lockstep {
 namespace {
 
-Options mutate_options() {
-  Options options(
-      "mutate", "[FILE...]",
-      "Plants faults, one at a time, in kernels, engine, oracle and checker and at the device "
-      "door, and\n"
-      "reports which are caught, by which judge, after how many scenarios (docs/mutation.md). "
-      "FILE: what\n"
-      "--json has written on several machines, one --shard each; put together, and nothing is run.",
-      -1);
-  options.text("only", "faults whose name is this or matches it: 'drop-wait/*'")
-      .flag("list", "print the faults and run none")
-      .number("seed", "which calls of a recorded run the systematic faults strike", 1, 0)
-      .number("per-operator", "systematic faults of each operator", 32, 0)
-      .text("shard", "i/n: only faults whose number in --list leaves i when divided by n", "0/1")
-      .number("scenarios", "how many cases a fault is tried in, smallest first", 1000, 1)
-      .choice("device", "sim or cuda; systematic faults are drawn from runs on sim",
-              {"auto", "sim", "cuda"}, "sim")
-      .number("jobs", "worker processes; 0: one for each core", 0, 0, 1024)
-      .seconds("timeout", "seconds after which the watchdog kills a run", 60)
-      .seconds("budget", "seconds for all; what is not done then is reported as not run")
-      .text("json", "write the result to this file");
-  return options;
-}
-
 bool is_glob(const std::string& text) { return text.find_first_of("*?[") != std::string::npos; }
 
 std::vector<Fault> chosen_faults(const Options& options, const std::vector<MutationCase>& cases) {
@@ -165,6 +141,32 @@ ExitStatus listed(const Options& options, const std::vector<Fault>& faults) {
 }
 
 }  // namespace
+
+Options mutate_options() {
+  Options options(
+      "mutate", "[FILE...]",
+      "Plants faults, one at a time, in kernels, engine, oracle and checker and at the device "
+      "door, and\n"
+      "reports which are caught, by which judge, after how many scenarios (docs/mutation.md). "
+      "FILE: what\n"
+      "--json has written on several machines, one --shard each; put together, and nothing is run.",
+      -1);
+  options.text("only", "faults whose name is this or matches it: 'drop-wait/*'")
+      .flag("list", "print the faults and run none")
+      .number("seed", "which calls of a recorded run the systematic faults strike", 1, 0)
+      .number("per-operator", "systematic faults of each operator", 32, 0)
+      .text("shard", "i/n: only faults whose number in --list leaves i when divided by n", "0/1")
+      .number("scenarios", "how many cases a fault is tried in, smallest first", 1000, 1)
+      .choice("device", "sim or cuda; systematic faults are drawn from runs on sim",
+              {"auto", "sim", "cuda"}, "sim")
+      .number("jobs", "worker processes; 0: one for each core", 0, 0, 1024)
+      .seconds("timeout", "seconds after which the watchdog kills a run", 60)
+      .seconds("budget", "seconds for all; what is not done then is reported as not run")
+      .text("json", "write the result to this file");
+  options.example("lockstep mutate --only cu-seqlens-tail-is-zero",
+                  "one planted fault, and the judge that finds it");
+  return options;
+}
 
 ExitStatus mutate_command(const Words& words) {
   Options options = mutate_options();

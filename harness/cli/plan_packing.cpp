@@ -251,7 +251,7 @@ ExitStatus plan(const Options& options, const Packs& packs, const Scenario& mode
 
 }  // namespace
 
-ExitStatus plan_packing_command(const Words& words) {
+Options plan_packing_options() {
   Options options(
       "plan-packing", "FILE",
       "FILE is a scenario (*.yaml), whose training packs are counted, or a histogram: lines of "
@@ -267,6 +267,13 @@ ExitStatus plan_packing_command(const Words& words) {
   options.text("at", "capacities to look at: numbers, percentiles, max", "p50,p90,p99,max");
   options.number("buckets", "at most that many (8 is the schema's limit)", 8, 1, 8);
   options.text("json", "write histogram, costs and plans to this file");
+  options.example("lockstep plan-packing mine.yaml --at 64,p99",
+                  "what two capacities would cover and cost");
+  return options;
+}
+
+ExitStatus plan_packing_command(const Words& words) {
+  Options options = plan_packing_options();
   if (!options.parse(words)) return ExitStatus::held;
   const CommandFiles files(options);
   const Packs packs = read_packs(options.word());

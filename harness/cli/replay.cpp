@@ -63,7 +63,7 @@ void show_order(const Options& options, Scenario scenario, const RunOptions& run
 
 }  // namespace
 
-ExitStatus replay_command(const Words& words) {
+Options replay_options() {
   Options options(
       "replay", "TOKEN|FILE",
       "Runs one case again: equal token, equal bits, same verdict, same first difference.", 1);
@@ -73,6 +73,13 @@ ExitStatus replay_command(const Words& words) {
   options.text("trace", "write what the simulator ran to this file, for ui.perfetto.dev")
       .flag("schedule", "print the order in which the simulator ran it");
   add_engine_options(options);
+  options.example("lockstep replay ls... --trace trace.json",
+                  "the case of a token, to be looked at in ui.perfetto.dev");
+  return options;
+}
+
+ExitStatus replay_command(const Words& words) {
+  Options options = replay_options();
   if (!options.parse(words)) return ExitStatus::held;
   InterruptGuard guard;
   const InterruptGuard::AtEnd at_end(guard, without_results(words));

@@ -33,37 +33,7 @@ namespace fs = std::filesystem;
 // Every run there is repeated by itself where runs differ.
 constexpr int kTriesOnAnEngine = 2;
 
-Options shrink_options() {
-  Options options(
-      "shrink", "TOKEN|FILE -o FILE",
-      "Finds the smallest scenario that still fails for the same reason: same judge, same kind of "
-      "tensor,\n"
-      "same op. Writes it as YAML whose comments say how it failed and which settings may vary.",
-      1);
-  options.device().reports().planted();
-  options.text("output", "write the smallest scenario to this file; -o is short for it");
-  options.seconds("budget", "seconds for all of it; a run that takes longer is stopped", 60);
-  options.number("runs", "scenarios that the search may run", 5000, 1);
-  options.number("tries",
-                 "schedules (sim) or repetitions (cuda) of a candidate where the failure is a race",
-                 8, 1);
-  options.seconds("timeout", "seconds after which the watchdog kills a scenario", 20);
-  options.text("data-from",
-               "folder that a token's data.path is relative to; this one if not given");
-  options.flag(
-      "promote",
-      "also put it under scenarios/regressions, where it is a test from the next configure on");
-  add_engine_options(options);
-  return options;
-}
-
 // The one short option that scripts use.
-Words with_long_options(const Words& words) {
-  Words list;
-  for (const std::string& word : words) list.push_back(word == "-o" ? "--output" : word);
-  return list;
-}
-
 std::string regressions_folder() {
   const fs::path library = library_folder();
   for (const fs::path& folder : {library / "regressions", library.parent_path() / "regressions"}) {
@@ -139,9 +109,35 @@ void say(const Shrunk& shrunk, const std::vector<std::string>& files, bool promo
 
 }  // namespace
 
+Options shrink_options() {
+  Options options(
+      "shrink", "TOKEN|FILE -o FILE",
+      "Finds the smallest scenario that still fails for the same reason: same judge, same kind of "
+      "tensor,\n"
+      "same op. Writes it as YAML whose comments say how it failed and which settings may vary.",
+      1);
+  options.device().reports().planted();
+  options.text("output", "write the smallest scenario to this file").short_form('o', "output");
+  options.seconds("budget", "seconds for all of it; a run that takes longer is stopped", 60);
+  options.number("runs", "scenarios that the search may run", 5000, 1);
+  options.number("tries",
+                 "schedules (sim) or repetitions (cuda) of a candidate where the failure is a race",
+                 8, 1);
+  options.seconds("timeout", "seconds after which the watchdog kills a scenario", 20);
+  options.text("data-from",
+               "folder that a token's data.path is relative to; this one if not given");
+  options.flag(
+      "promote",
+      "also put it under scenarios/regressions, where it is a test from the next configure on");
+  add_engine_options(options);
+  options.example("lockstep shrink ls... -o small.yaml --budget 5m",
+                  "the smallest scenario that fails as this token does");
+  return options;
+}
+
 ExitStatus shrink_command(const Words& words) {
   Options options = shrink_options();
-  if (!options.parse(with_long_options(words))) return ExitStatus::held;
+  if (!options.parse(words)) return ExitStatus::held;
   check_request(options);
   const Stopwatch watch;
   InterruptGuard guard;

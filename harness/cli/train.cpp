@@ -41,27 +41,6 @@
 namespace lockstep {
 namespace {
 
-Options train_options() {
-  Options options("train", "FILE", "Trains with the engine alone on the scenario's documents.", 1);
-  options.device().reports();
-  options.number("steps",
-                 "optimizer steps in all, fewer or more than the file says (a decay to its last "
-                 "step then ends there); 0: as many",
-                 0, 0, 1'000'000);
-  options.text("checkpoint", "write the state to this file at the end");
-  options.number("checkpoint-every", "and after every n-th step; 0: at the end only", 0, 0);
-  options.number("checkpoint-within",
-                 "and within a step after every n-th microbatch of a rank; 0: not", 0, 0);
-  options.text("resume", "continue from this checkpoint, bit for bit");
-  options.number("digest-every",
-                 "print a digest of all weights after every n-th step; 0: at the end only", 0, 0);
-  options.choice("graph", "none, partial or full_iteration instead of the file's cuda_graph.impl",
-                 words<GraphImpl>());
-  options.flag("oracle", "run the oracle instead of the engine, for its losses and digests");
-  options.launched().any_size();
-  return options;
-}
-
 // The file's scenario with what the options replace; still legal and built.
 Scenario scenario_of(const Options& options) {
   const ReadResult read = read_scenario_file(options.word());
@@ -377,6 +356,29 @@ ExitStatus train_by_engine(const Options& options, const Scenario& scenario, con
 }
 
 }  // namespace
+
+Options train_options() {
+  Options options("train", "FILE", "Trains with the engine alone on the scenario's documents.", 1);
+  options.device().reports();
+  options.number("steps",
+                 "optimizer steps in all, fewer or more than the file says (a decay to its last "
+                 "step then ends there); 0: as many",
+                 0, 0, 1'000'000);
+  options.text("checkpoint", "write the state to this file at the end");
+  options.number("checkpoint-every", "and after every n-th step; 0: at the end only", 0, 0);
+  options.number("checkpoint-within",
+                 "and within a step after every n-th microbatch of a rank; 0: not", 0, 0);
+  options.text("resume", "continue from this checkpoint, bit for bit");
+  options.number("digest-every",
+                 "print a digest of all weights after every n-th step; 0: at the end only", 0, 0);
+  options.choice("graph", "none, partial or full_iteration instead of the file's cuda_graph.impl",
+                 words<GraphImpl>());
+  options.flag("oracle", "run the oracle instead of the engine, for its losses and digests");
+  options.launched().any_size();
+  options.example("lockstep train mine.yaml --steps 100 --checkpoint run",
+                  "a hundred steps, saved at the end; again, with --resume run, goes on");
+  return options;
+}
 
 ExitStatus train_command(const Words& words) {
   Options options = train_options();

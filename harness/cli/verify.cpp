@@ -33,47 +33,6 @@
 namespace lockstep {
 namespace {
 
-Options verify_options() {
-  Options options(
-      "verify", "[FILE...]",
-      "Runs engine and oracle side by side and compares every activation, loss, gradient, weight "
-      "and\n"
-      "moment bit for bit. FILE is a scenario or a folder of them; none: the built-in library.",
-      -1);
-  options.device().reports().isolation().planted().deadline();
-  options
-      .number(
-          "jobs",
-          "worker processes; default: one a GPU, one a core on the simulated device. Ranks with "
-          "a GPU each run one case at a time",
-          0, 0, 1024)
-      .text("match",
-            "only cases whose name, precision or file contains this; * and ? as in a shell. Short: "
-            "-k PATTERN")
-      .short_form('k', "match")
-      .text("last-failed",
-            "leave out what did not fail in this JSON report of an earlier run (--json)")
-      .text("shard", "i/n: only cases whose place leaves i when divided by n", "0/1")
-      .flag("fail-fast", "begin no case after one that failed");
-  options.number("skip-code",
-                 "exit status where the device asked for is absent, for test drivers that know one",
-                 3, 0, 255);
-  options.number("schedules",
-                 "schedules of each scenario instead of those in its file (simulated device)", 0,
-                 0);
-  options.flag("edges",
-               "list the waits that protect nothing: without them every conflicting access is "
-               "still in order");
-  options.text("from-megatron",
-               "verify the scenario, of small sizes, that this file asks for: a command line of "
-               "Megatron-LM, or the block of arguments in its log");
-  options.flag("update-costs",
-               "write what each scenario asks of the simulated device to costs.txt in its folder, "
-               "instead of comparing with it");
-  add_engine_options(options);
-  return options;
-}
-
 // Rows of other scenarios stay as they are.
 void update_costs(const std::vector<PlannedCase>& cases,
                   const std::map<std::size_t, CaseResult>& results) {
@@ -240,6 +199,54 @@ ExitStatus nothing_failed(const Options& options) {
 }
 
 }  // namespace
+
+Options verify_options() {
+  Options options(
+      "verify", "[FILE...]",
+      "Runs engine and oracle side by side and compares every activation, loss, gradient, weight "
+      "and\n"
+      "moment bit for bit. FILE is a scenario or a folder of them; none: the built-in library.",
+      -1);
+  options.device().reports().isolation().planted().deadline();
+  options
+      .number(
+          "jobs",
+          "worker processes; default: one a GPU, one a core on the simulated device. Ranks with "
+          "a GPU each run one case at a time",
+          0, 0, 1024)
+      .text("match",
+            "only cases whose name, precision or file contains this; * and ? as in a shell. Short: "
+            "-k PATTERN")
+      .short_form('k', "match")
+      .text("last-failed",
+            "leave out what did not fail in this JSON report of an earlier run (--json)")
+      .text("shard", "i/n: only cases whose place leaves i when divided by n", "0/1")
+      .flag("fail-fast", "begin no case after one that failed");
+  options.number("skip-code",
+                 "exit status where the device asked for is absent, for test drivers that know one",
+                 3, 0, 255);
+  options.number("schedules",
+                 "schedules of each scenario instead of those in its file (simulated device)", 0,
+                 0);
+  options.flag("edges",
+               "list the waits that protect nothing: without them every conflicting access is "
+               "still in order");
+  options.text("from-megatron",
+               "verify the scenario, of small sizes, that this file asks for: a command line of "
+               "Megatron-LM, or the block of arguments in its log");
+  options.flag("update-costs",
+               "write what each scenario asks of the simulated device to costs.txt in its folder, "
+               "instead of comparing with it");
+  add_engine_options(options);
+  options.example("lockstep verify", "the built-in library on the best device of this machine")
+      .example("lockstep verify mine.yaml --device sim --html report.html",
+               "one file, with a page for people")
+      .example("lockstep verify -k offload --fail-fast",
+               "what has offload in its name, until one fails")
+      .example("lockstep describe --defaults mine.yaml | lockstep verify - --json -",
+               "a scenario from a pipe, a report into one");
+  return options;
+}
 
 ExitStatus verify_command(const Words& words) {
   Options options = verify_options();

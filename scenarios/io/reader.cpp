@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 
 #include "scenarios/documents/histogram.h"
 #include "scenarios/documents/layout.h"
@@ -199,12 +200,28 @@ void check_canonical_size(const Scenario& scenario, const std::string& text, Fau
              "no token could carry it; documents belong at data.path");
 }
 
-// All bytes of a regular file of at most 1 MiB; reports what keeps it from being read.
+// The bytes of a stream, one more than legal at most, so that too large a file shows. Nothing where
+// it cannot be read to its end.
+std::optional<std::string> read_all(std::istream& stream) {
+  std::string bytes(kMaxFileBytes + 1, '\0');
+  stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (stream.bad()) return std::nullopt;
+  bytes.resize(stream.gcount());
+  return bytes;
+}
+
+// All bytes of a regular file of at most 1 MiB, or of standard input for "-"; reports what keeps it
+// from being read.
 std::optional<std::string> read_bytes(const std::string& path, Faults& faults) {
   const auto refuse = [&](const std::string& what) {
     faults.add("Y01", {}, "(file)", what, "it cannot be read");
     return std::nullopt;
   };
+  const char* cut_short = "cannot be read to its end";
+  if (path == "-") {
+    if (std::optional<std::string> bytes = read_all(std::cin)) return bytes;
+    return refuse(cut_short);
+  }
   std::error_code failed;
   const fs::file_status status = fs::status(path, failed);
   if (status.type() == fs::file_type::not_found) return refuse("does not exist");
@@ -213,12 +230,8 @@ std::optional<std::string> read_bytes(const std::string& path, Faults& faults) {
   if (status.type() != fs::file_type::regular) return refuse("is no regular file");
   std::ifstream stream(path, std::ios::binary);
   if (!stream) return refuse("may not be opened");
-  // One more than legal, so that too large a file shows.
-  std::string bytes(kMaxFileBytes + 1, '\0');
-  stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  if (stream.bad()) return refuse("cannot be read to its end");
-  bytes.resize(stream.gcount());
-  return bytes;
+  if (std::optional<std::string> bytes = read_all(stream)) return bytes;
+  return refuse(cut_short);
 }
 
 // Later stages find keys, not places.
@@ -265,6 +278,7 @@ ReadResult read_scenario_text(const std::string& text, const std::string& file) 
                     std::move(stage.data_digest)};
   if (result.ok()) result.errors = placed(check_legality(result.scenario), file, *stage.root);
   if (result.ok()) result.errors = placed(check_built(result.scenario), file, *stage.root);
+  quote_source(result.errors, text);
   return result;
 }
 

@@ -90,7 +90,7 @@ TEST_F(FailureFile, AReportWithoutAPlaceIsToldBeforeTheWork) {
 TEST_F(FailureFile, AWrongRequestIsTold) {
   tells(2, "verify --device sim " + (folder_ / "absent.yaml"), "[Y01]");
   tells(2, "verify --device sim --edgs", "nearest: --edges");
-  tells(2, "verify -h", "unknown option -h: options begin with two dashes, see --help");
+  tells(2, "verify -x", "unknown option -x: options begin with two dashes, see --help");
   tells(2, "replay --device sim lsAAAA", "token");
   tells(2, "fuzz --device sim --resume", "--resume needs --log");
   tells(2, "mutate --scenarios 1 --only no-such-fault", "no fault has such a name");

@@ -137,8 +137,8 @@ TEST_F(CommandLine, AnUnknownWordNamesTheNearest) {
   const Ran option = run_lockstep("verify --devise sim");
   EXPECT_EQ(option.status, 2);
   EXPECT_THAT(option.err, HasSubstr("nearest: --device"));
-  EXPECT_THAT(run_lockstep("verify -h").err,
-              HasSubstr("unknown option -h: options begin with two dashes"));
+  EXPECT_THAT(run_lockstep("verify -x").err,
+              HasSubstr("unknown option -x: options begin with two dashes"));
   EXPECT_THAT(run_lockstep("verify -- -h").err, HasSubstr("-h:1:1: (file): does not exist"));
   EXPECT_THAT(run_lockstep("verify --device cudda").err, HasSubstr("nearest: cuda"));
   EXPECT_THAT(run_lockstep("bench --section steps").err, HasSubstr("nearest: step"));
