@@ -1,5 +1,6 @@
 #include "engine/sim/running_op.h"
 
+#include <algorithm>
 #include <cstdio>
 
 namespace lockstep {
@@ -12,7 +13,7 @@ void describe_running_op(char* text, std::size_t size) {
   const auto add = [&](const char* format, auto value) {
     if (used + 1 >= size) return;
     const int more = std::snprintf(text + used, size - used, format, value);
-    if (more > 0) used += static_cast<std::size_t>(more);
+    used += std::max(more, 0);
   };
   add("(%s", running_op->name);
   if (place.part[0] != '\0') add(", %s", place.part);

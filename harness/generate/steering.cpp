@@ -6,6 +6,7 @@
 #include "harness/generate/case.h"
 #include "harness/generate/features.h"
 #include "harness/generate/generator.h"
+#include "kernels/core/at.h"
 
 namespace lockstep {
 namespace {
@@ -50,7 +51,7 @@ class Block {
   }
   const Scenario& at(std::int64_t index) {
     while (first_ + std::ssize(cases_) <= index) add();
-    return cases_[static_cast<std::size_t>(index - first_)];
+    return lockstep::at(cases_, index - first_);
   }
 
  private:
