@@ -124,6 +124,9 @@ void draw_graphs(Choices& c, const Swarm& swarm, Scenario& s) {
     } else {
       draw_buckets(c, g.max_packed_seqs);
     }
+    // One that a number of documents would fit if it lost its high bits.
+    if (swarm.rare == RareSize::many_documents && g.max_packed_seqs.front() > 255)
+      g.max_packed_seqs.insert(g.max_packed_seqs.begin(), c.between(150, 255));
     // One bucket at a time, or a few: a graph of a block counts some 10 to 50 KiB.
     const bool limits = swarm.rare == RareSize::recapture_under_a_limit;
     if (limits || c.one_in(3)) g.graph_memory_limit = c.one_in(3) ? 1 : c.between(1, 64) * 16'384;

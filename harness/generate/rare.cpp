@@ -53,7 +53,7 @@ void restrict_to(RareSize rare, Swarm& s) {
   s.few_steps = true;
   switch (rare) {
     case RareSize::many_documents:
-      s.dropout = true;
+      s.dropout = s.buckets = true;
       break;
     case RareSize::buckets_at_powers_of_two:
       s.buckets = true;
