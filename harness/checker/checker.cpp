@@ -335,7 +335,8 @@ void Checker::report(HazardKind kind, const Touch& later, const std::optional<To
 void Checker::throw_found() const {
   if (hazards_.empty()) return;
   const std::vector<Hazard> list = distinct(hazards_);
-  std::string all = text(list.front());
+  const auto of_the_program = std::ranges::find_if_not(list, is_look);
+  std::string all = text(of_the_program == list.end() ? list.front() : *of_the_program);
   const std::size_t others = list.size() - 1;
   if (others > 0)
     all += " (and " + std::to_string(others) + (others == 1 ? " other hazard)" : " other hazards)");
@@ -343,7 +344,8 @@ void Checker::throw_found() const {
 }
 
 void Checker::stop_if_found() {
-  if (!options_.stop || hazards_.empty()) return;
+  // An op of the program may read too early what a look did: that one names the bug.
+  if (!options_.stop || std::ranges::all_of(hazards_, is_look)) return;
   stopped_ = true;
   throw_found();
 }

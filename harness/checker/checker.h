@@ -3,6 +3,7 @@
 // device, regardless of timing.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <optional>
@@ -38,8 +39,10 @@ class Checker : public Observer {
   const std::vector<Hazard>& hazards() const { return hazards_; }
   const std::map<Edge, EdgeUse>& edges() const { return edges_; }  // The ones that the run used.
   const std::string& stream_name(int stream) const;                // "the host" for -1.
-  // Throws EngineViolation if there are hazards; called after a run for hazards of its clean-up.
+  // Throws EngineViolation if there are hazards, with the first that the program made if there is
+  // one; called after a run for hazards of its clean-up, and for those that only a look met.
   void throw_found() const;
+  bool looked_too_early() const { return std::ranges::any_of(hazards_, is_look); }
 
   void on_call(const IssuedCall& call) override;
 

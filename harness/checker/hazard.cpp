@@ -1,6 +1,7 @@
 #include "harness/checker/hazard.h"
 
 #include <set>
+#include <string_view>
 #include <tuple>
 
 #include "kernels/core/at.h"
@@ -49,6 +50,12 @@ std::string said(const Touch& touch, const std::string& stream) {
 }
 
 }  // namespace
+
+bool is_look(const Hazard& hazard) {
+  const bool race =
+      hazard.kind == HazardKind::read_after_write || hazard.kind == HazardKind::use_before_write;
+  return race && std::string_view(hazard.later.work.place.part) == kLook;
+}
 
 const char* to_text(HazardKind kind) {
   static constexpr const char* kNames[] = {

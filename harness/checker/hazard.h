@@ -31,6 +31,11 @@ struct Hazard {
   std::string detail;  // The missing edge, and the call that would add it.
 };
 
+// The part of the step in which the harness reads what the engine computed.
+inline constexpr const char* kLook = "look";
+// A race of such a read: the program may have done nothing wrong so far but leave an edge out.
+bool is_look(const Hazard& hazard);
+
 // One paragraph.
 std::string text(const Hazard& hazard);
 // The first of each (kind, ops, operands, streams).

@@ -7,6 +7,7 @@
 #include "harness/case/counters_json.h"
 #include "harness/case/guard.h"
 #include "harness/case/schedules.h"
+#include "harness/checker/hazard.h"
 #include "harness/judge/eager_judge.h"
 #include "harness/judge/seen_difference.h"
 #include "harness/judge/shards.h"
@@ -81,7 +82,7 @@ void ComparedRun::on_ranks(const std::function<void(Rank&)>& body) {
 // The part "look" marks these reads as the harness's, not the engine's.
 std::vector<std::vector<float>> ComparedRun::read(const Trainer& trainer,
                                                   std::span<const StoredValues> list) {
-  const char* part = std::exchange(device_.place.part, "look");
+  const char* part = std::exchange(device_.place.part, kLook);
   std::vector<std::vector<float>> seen = trainer.read(list);
   device_.place.part = part;
   return seen;

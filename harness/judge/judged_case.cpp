@@ -169,6 +169,11 @@ void compare_digest(RunOutcome& outcome, const ComparedRun::Rank& rank, const st
                                " is " + got + ", the oracle's " + want};
 }
 
+// Bits that differ may do so only since a look came too early: the race is the finding.
+static bool is_of_looks(const RunOutcome& outcome, const Checker& checker) {
+  return outcome.finding && outcome.finding->where && checker.looked_too_early();
+}
+
 RunOutcome reference_run(const JudgedCase& one, std::int64_t seed) {
   return outcome_of([&](RunOutcome& outcome) {
     const Scenario plain = eager(one.scenario);
@@ -222,8 +227,9 @@ RunOutcome observed_run(const JudgedCase& one, std::int64_t seed) {
         outcome.reference = std::move(steps).remember();
       });
     }
-    // After a run that stopped early a hazard is no finding of its own.
-    if (outcome.holds()) checker.throw_found();
+    // After a run that stopped early a hazard is no finding of its own, unless it made what was
+    // looked at worthless.
+    if (outcome.holds() || is_of_looks(outcome, checker)) checker.throw_found();
   });
 }
 
@@ -247,7 +253,7 @@ RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& referen
       outcome.costs = costs.costs();
       outcome.step_memory = costs.step_memory();
     }
-    if (outcome.holds()) checker.throw_found();
+    if (outcome.holds() || is_of_looks(outcome, checker)) checker.throw_found();
     if (logs && outcome.holds()) outcome.redundant_edges = redundant_edges(log);
     (*outcome.counters)[Counter::hazards_checked] = checker.checked();
     outcome.launches = checker.launches();

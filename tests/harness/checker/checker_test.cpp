@@ -102,6 +102,34 @@ TEST(Boxes, MeetAndContainAsTheirBytesDo) {
   EXPECT_GT(held, 500);
 }
 
+// The harness looks at results before the program uses them: its read goes on, and the program's
+// hazard is the one that is told.
+TEST(Checker, TellsTheProgramsHazardRatherThanThatOfALook) {
+  const auto told = [](bool program_reads) -> std::string {
+    Bench bench(true);
+    bench.stage();
+    bench.load(bench.loader);
+    bench.device.place = {.step = 3, .part = kLook};
+    PinnedBuffer seen(bench.device, 256);
+    bench.compute.copy(seen.data(), bench.x.data(), 256, CopyKind::device_to_host);
+    EXPECT_TRUE(bench.checker.looked_too_early());
+    bench.device.place = {.step = 3, .microbatch = 1, .layer = 2, .part = "qkv"};
+    try {
+      if (program_reads) bench.add(bench.compute, bench.x.row(), bench.y.row());
+      bench.checker.throw_found();
+    } catch (const EngineViolation& violation) {
+      return violation.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(told(true),
+              testing::StartsWith("read after write: accumulate_gradient (qkv, layer 2, "
+                                  "microbatch 1, step 3) on stream compute, which "
+                                  "reads its `g`"));
+  EXPECT_THAT(told(true), HasSubstr("(and "));
+  EXPECT_THAT(told(false), HasSubstr("read after write: copy of 256 bytes (look, step 3)"));
+}
+
 TEST(Checker, FindsAReadThatDoesNotWaitForItsCopyAndSaysWhatToDo) {
   Bench bench;
   bench.stage();
