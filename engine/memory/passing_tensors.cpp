@@ -23,10 +23,7 @@ void PassingTensors::copy(const Stream& stream, int step, int slot) const {
   }
 }
 
-void PassingTensors::point_to_copies(const Stream& stream, std::vector<NamedTensor>& tensors,
-                                     int slot) const {
-  if (empty()) return;
-  stream.synchronize();
+void PassingTensors::point_to_copies(std::vector<NamedTensor>& tensors, int slot) const {
   for (NamedTensor& named : tensors) {
     const auto found = copied_.find({slot, named.name});
     if (found == copied_.end()) continue;

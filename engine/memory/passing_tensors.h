@@ -22,8 +22,8 @@ class PassingTensors {
   // Behind that step of a forward pass: copies those whose last reader has been submitted, in the
   // order of the stream and so before anything overwrites them.
   void copy(const Stream& stream, int step, int slot) const;
-  // Points the copied tensors of a slot at their copies, which are complete.
-  void point_to_copies(const Stream& stream, std::vector<NamedTensor>& tensors, int slot) const;
+  // Points the copied tensors of a slot at their copies, which are complete when the stream is.
+  void point_to_copies(std::vector<NamedTensor>& tensors, int slot) const;
   bool empty() const { return copied_.empty(); }
 
  private:

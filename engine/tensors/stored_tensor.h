@@ -21,7 +21,9 @@ struct StoredValues {
   std::int64_t rows = 0, cols = 0;
   bool narrow = false;    // bf16
   bool integers = false;  // int32
-  bool on_host = false;   // The data is an offloaded tensor's complete copy in pinned memory.
+  // The data is a copy in pinned memory, complete when the compute stream is: of an offloaded
+  // tensor, or of one whose memory is reused.
+  bool on_host = false;
   std::size_t bytes() const {
     return static_cast<std::size_t>(rows * cols) * (narrow ? sizeof(bf16) : sizeof(float));
   }

@@ -263,13 +263,13 @@ std::vector<NamedTensor> StepLoop::activations(const MicrobatchPass& pass) {
   std::vector<NamedTensor> tensors = context(pass).pack.names();
   std::vector<NamedTensor>& layers = model_->activations(pass.slot);
   offloader_.point_to_copies(layers, pass.slot);
-  passing_.point_to_copies(compute_, layers, pass.slot);
+  passing_.point_to_copies(layers, pass.slot);
   tensors.insert(tensors.end(), layers.begin(), layers.end());
   return tensors;
 }
 
 std::vector<NamedTensor> StepLoop::evaluated(int slot) {
-  passing_.point_to_copies(compute_, model_->activations(slot), slot);
+  passing_.point_to_copies(model_->activations(slot), slot);
   return offloader_.without_moved(model_->activations(slot));
 }
 

@@ -95,7 +95,11 @@ Counters router_counters(const std::vector<RoutedPairs>& layers) {
 std::byte* Trainer::Impl::stage(std::span<const StoredValues> list) {
   std::size_t bytes = 0;
   for (const StoredValues& values : list) bytes += values.on_host ? 0 : values.bytes();
-  if (bytes == 0) return nullptr;
+  if (bytes == 0) {
+    // A copy in pinned memory may be under way (cuda_graph.shared_memory).
+    if (!list.empty()) loop.compute().synchronize();
+    return nullptr;
+  }
   if (!staged || staged->bytes() < bytes) staged.emplace(device, std::bit_ceil(bytes));
   auto* const memory = static_cast<std::byte*>(staged->data());
   device.host_writes(memory, bytes);
