@@ -260,7 +260,7 @@ TEST_F(ComparisonTest, WhatDiffersIsSeenAtOnce) {
   EXPECT_STREQ(seen_difference(), "");
 }
 
-// What an evaluation leaves in place is compared before the loss that follows from it.
+// The activations of an evaluation are compared before the loss that follows from them.
 TEST_F(ComparisonTest, AnEvaluationNamesItsFirstActivation) {
   EXPECT_FALSE(evaluate().has_value());
   EXPECT_FALSE(evaluate("layers.0.out").has_value());
