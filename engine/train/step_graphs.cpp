@@ -71,6 +71,12 @@ void StepLoop::evaluate_graph() {
   if (!graphs_.has(key)) graphs_.capture(key, body);
   launch(key, body);
   ++counters_.evaluation_replays;
+  if (options_.listener == nullptr) return;
+  for (int m = 0; m < packs_.count(); ++m) {
+    const int slot = m % model_->slots();
+    options_.listener->evaluation_replayed(m, offloader_.without_moved(model_->activations(slot)),
+                                           m + model_->slots() >= packs_.count());
+  }
 }
 
 bool StepLoop::replays_evaluation(std::int64_t step) const {

@@ -22,6 +22,9 @@ class StepListener {
   // nothing, so tensors that training offloads do not hold their values and are left out. Nothing
   // waits for the others.
   virtual void evaluation_pass_done(int microbatch, const std::vector<NamedTensor>& activations) {}
+  // The same for each pass of one graph of a whole evaluation, after its launch: `live` as above.
+  virtual void evaluation_replayed(int microbatch, const std::vector<NamedTensor>& activations,
+                                   bool live) {}
   // All microbatches are accumulated; norm and AdamW have not run.
   virtual void gradients_done() {}
   virtual void step_done() {}

@@ -39,8 +39,15 @@ Options engine_options() {
                   "engine'.",
                   0);
   options.flag("whole-steps",
-               "honour graphs of whole steps instead of parts, for two microbatches without "
-               "evaluations");
+               "honour graphs of whole steps instead of parts, for two microbatches");
+  options.flag("steps-only",
+               "observe what belongs to a step alone, so that graphs of whole steps may have any "
+               "number of microbatches");
+  options.flag("own-scalars",
+               "take loss scales and learning rates from the scenario, not from the feed");
+  options.flag(
+      "thread-ranks",
+      "run all ranks as threads of each process, so that a resume may change their number");
   options.device().planted();
   return options;
 }
@@ -56,6 +63,9 @@ ExitStatus engine_command(const Words& words) {
   wire::EngineServer server({.device = run.device,
                              .fault = run.planted.engine,
                              .whole_steps = options.has("whole-steps"),
+                             .steps_only = options.has("steps-only"),
+                             .own_scalars = options.has("own-scalars"),
+                             .thread_ranks = options.has("thread-ranks"),
                              .lack_of_memory = [use](const Scenario& scenario) {
                                return lack_of_memory(scenario, use);
                              }});

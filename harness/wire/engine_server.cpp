@@ -44,15 +44,16 @@ ReadResult read_scenario(boost::json::object scenario) {
 }
 
 // One process is one rank. A graph of a whole step shows the tensors of those microbatches alone
-// that are in flight at its end, and none of an evaluation: an engine of whole steps has as many in
-// flight as there are.
-boost::json::object honours(bool whole_steps) {
+// that are in flight at its end: an engine of whole steps has as many in flight as there are.
+boost::json::object honours(const EngineOptions& options) {
+  const bool whole_steps = options.whole_steps;
+  boost::json::array attention{"native"};
+  if (options.device == "sim") attention.emplace_back("cudnn");
   std::map<std::string, boost::json::value> parts{
       {"numerics", {"fp32", "bf16"}},
       {"model.pattern", {{"symbols", "M*-E"}}},
-      {"model.core_attention", {"native"}},
+      {"model.core_attention", attention},
       {"cuda_graph.impl", {"none", whole_steps ? "full_iteration" : "partial"}},
-      {"model.moe.expert_bias", {false}},
       {"parallel.data", {{"min", 1}, {"max", kMostRanks}}},
       {"parallel.context", {1}},
       {"parallel.tensor", {1}},
@@ -61,10 +62,10 @@ boost::json::object honours(bool whole_steps) {
       {"fsdp.nccl_ub", {false}},
       {"fsdp.reduction", {"ordered"}},
   };
-  if (whole_steps) {
+  if (whole_steps) parts["cuda_graph.modules"] = false;
+  if (whole_steps && !options.steps_only) {
     parts["training.microbatches"] = parts["training.in_flight"] = {kOfAWholeStep};
-    parts["training.change_microbatches_at"] = parts["cuda_graph.modules"] = false;
-    parts["training.eval_every"] = {0};
+    parts["training.change_microbatches_at"] = false;
   }
   boost::json::object honoured;
   for (const Key& key : schema()) {
@@ -72,9 +73,12 @@ boost::json::object honours(bool whole_steps) {
     const auto part = parts.find(key.path);
     honoured[key.path] = part == parts.end() ? boost::json::value(true) : part->second;
   }
-  for (const char* word : {"feed.empty_documents", "feed.empty_packs", "feed.loss_scale",
-                           "feed.learning_rate", "run.resume_at"})
+  for (const char* word :
+       {"feed.empty_documents", "feed.empty_packs", "run.resume_at", "run.rollback_at"})
     honoured[word] = true;
+  honoured["run.resume_on_other_ranks"] = options.thread_ranks;
+  for (const char* word : {"feed.loss_scale", "feed.learning_rate"})
+    honoured[word] = !options.own_scalars;
   return honoured;
 }
 
@@ -84,7 +88,7 @@ const boost::json::object& as_scenario(const boost::json::object& request) {
   return scenario->as_object();
 }
 
-boost::json::array refusals(const ReadResult& read, int ranks, bool whole_steps) {
+boost::json::array refusals(const ReadResult& read, int ranks, const EngineOptions& options) {
   boost::json::array list;
   for (const ScenarioError& error : read.errors)
     list.push_back({{"key", error.key}, {"why", error.text()}});
@@ -95,14 +99,25 @@ boost::json::array refusals(const ReadResult& read, int ranks, bool whole_steps)
   if (!list.empty()) return list;
   if (s.numerics.size() != 1) refuse("numerics", "a run has one precision");
   if (s.parallel.data != ranks) refuse("parallel.data", "one process is one rank");
-  const bool shows_all = whole_steps && s.training.in_flight == s.training.microbatches &&
-                         s.training.change_microbatches_at.empty() && s.training.eval_every == 0;
-  if (s.cuda_graph.impl == GraphImpl::full_iteration && !shows_all)
+  const bool shows_all = options.whole_steps && s.training.in_flight == s.training.microbatches &&
+                         s.training.change_microbatches_at.empty();
+  if (s.cuda_graph.impl == GraphImpl::full_iteration && !shows_all && !options.steps_only)
     refuse("cuda_graph.impl", "a graph of a whole step does not show all tensors");
-  if (s.model.core_attention != CoreAttention::native)
+  if (s.model.core_attention != CoreAttention::native && options.device != "sim")
     refuse("model.core_attention", "only native");
-  if (s.model.moe.expert_bias) refuse("model.moe.expert_bias", "the feed's biases are not read");
+  const bool other_ranks = std::ranges::any_of(
+      s.training.resume_at,
+      [&](const Scenario::Resume& one) { return one.data != 0 && one.data != s.parallel.data; });
+  if (other_ranks && !options.thread_ranks)
+    refuse("training.resume_at", "ranks that are processes do not change their number");
   return list;
+}
+
+// Kinds of a microbatch come first.
+std::vector<std::string> kinds_of(const EngineOptions& options) {
+  std::vector<std::string> kinds = observed_kinds();
+  if (options.steps_only) kinds.erase(kinds.begin(), std::ranges::find(kinds, "loss"));
+  return kinds;
 }
 
 std::optional<DelayStream> delay_stream(const std::string& name) {
@@ -115,21 +130,23 @@ std::optional<DelayStream> delay_stream(const std::string& name) {
 
 // ---- Replies ------------------------------------------------------------------------------------
 
-boost::json::object hello(bool whole_steps) {
+boost::json::object hello(const EngineOptions& options) {
   boost::json::object counts;
   for (const std::string& name : counted_names()) counts[name] = "said";
   return {{"protocol", kProtocol},
           {"engine", {{"name", "lockstep"}, {"version", version()}, {"revision", revision()}}},
-          {"honours", honours(whole_steps)},
+          {"honours", honours(options)},
           {"claims",
            {{"deterministic", true},
             {"weights_by_name", true},
             {"padding_defined", true},
+            {"padding_zero", true},
+            {"loss_scaled", true},
             {"recompute_exact", true},
             {"row_invariant", {"fp32", "bf16"}},
             {"counters_exact", boost::json::value_from(exact_counters())}}},
           {"amplifies", {"poison", "delay"}},
-          {"observes", boost::json::value_from(observed_kinds())},
+          {"observes", boost::json::value_from(kinds_of(options))},
           {"counts", std::move(counts)}};
 }
 
@@ -211,6 +228,22 @@ void amplify(const boost::json::object& request, Scenario::Checker& checker) {
   }
 }
 
+// A trainer has no way to begin with other biases of experts than 0.
+void require_no_biases(const Feed& feed) {
+  for (const auto& [name, values] : feed.weights()) {
+    const bool zero = std::ranges::all_of(values, [](float value) { return value == 0; });
+    if (name.ends_with(".router.bias") && !zero)
+      throw WireError(name + " is not 0, and this engine begins with no other bias");
+  }
+}
+
+// A simulated device takes the work of its streams in any order that events allow: in one run all
+// streams alike, in the next by priorities, so that one stream is far behind the others.
+void vary_order(std::int64_t run, Scenario::Checker::Schedule& schedule) {
+  schedule.kind = run % 2 == 0 ? ScheduleKind::random : ScheduleKind::pct;
+  schedule.depth = 3;
+}
+
 }  // namespace
 
 Store* EngineServer::meeting() {
@@ -226,23 +259,29 @@ Store* EngineServer::meeting() {
 
 boost::json::object EngineServer::run(const boost::json::object& request, const Send& send) {
   ReadResult read = read_scenario(as_scenario(request));
-  if (const boost::json::array why = refusals(read, ranks_, options_.whole_steps); !why.empty())
+  if (const boost::json::array why = refusals(read, ranks_, options_); !why.empty())
     return {{"skipped", why.front().at("why").as_string()}};
   amplify(request, read.scenario.checker);
+  vary_order(++runs_, read.scenario.checker.schedule);
   if (folder_.empty()) throw WireError("a run before hello");
   if (const std::string lack = options_.lack_of_memory(read.scenario); !lack.empty())
     return failed("memory", lack);
   const Feed feed(text(request, "feed"), read.scenario);
-  Store* const store = meeting();
+  require_no_biases(feed);
+  Store* const store = options_.thread_ranks ? nullptr : meeting();
   const std::set<std::string> dump = texts(request, "tensors");
   const RunRequest asked{.scenario = read.scenario,
                          .feed = feed,
                          .observe = texts(request, "observe"),
                          .dump = dump,
                          .resume_at = numbers(request, "resume_at"),
+                         .own_scalars = options_.own_scalars,
+                         .rollback_at = numbers(request, "rollback_at"),
                          .folder = folder_,
+                         .rank = rank_,
+                         .ranks = ranks_,
                          .store = store,
-                         .seed = ++runs_};
+                         .seed = runs_};
   RunAnswer answer = observe_run(asked, options_.device, options_.fault);
   boost::json::object reply;
   if (request.at("op") == "dump") {
@@ -263,13 +302,12 @@ boost::json::object EngineServer::dispatch(const boost::json::object& request, c
     folder_ = text(request, "folder");
     rank_ = static_cast<int>(number(request, "rank", 0));
     ranks_ = static_cast<int>(number(request, "ranks", 1));
-    boost::json::object reply = hello(options_.whole_steps);
+    boost::json::object reply = hello(options_);
     reply["device"] = {{"kind", options_.device}};
     return reply;
   }
   if (op == "check") {
-    boost::json::array refused =
-        refusals(read_scenario(as_scenario(request)), ranks_, options_.whole_steps);
+    boost::json::array refused = refusals(read_scenario(as_scenario(request)), ranks_, options_);
     if (refused.empty()) return {{"ok", true}};
     return {{"refused", std::move(refused)}};
   }

@@ -17,6 +17,10 @@ struct EngineOptions {
   std::string device;        // sim or cuda.
   std::string fault;         // Planted at the device; "" for none.
   bool whole_steps = false;  // Graphs of whole steps instead of parts.
+  bool steps_only = false;   // Observes what belongs to a step alone.
+  bool own_scalars = false;  // Loss scales and learning rates of its own, not of the feed.
+  // Each process runs all ranks, as threads, and answers for its own.
+  bool thread_ranks = false;
   // Why the machine cannot hold a run of a scenario; "" if it can.
   std::function<std::string(const Scenario&)> lack_of_memory;
 };

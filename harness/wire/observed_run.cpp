@@ -7,13 +7,16 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 
+#include "engine/comm/ranks.h"
 #include "engine/comm/store_communicator.h"
 #include "engine/train/trainer.h"
 #include "harness/base/stopwatch.h"
 #include "harness/case/schedules.h"
 #include "harness/inject/fault_injector.h"
 #include "kernels/core/at.h"
+#include "scenarios/by_one_rank.h"
 #include "scenarios/documents/layout.h"
 
 namespace lockstep::wire {
@@ -33,59 +36,116 @@ Places places_of(const Scenario::Data& data, const Microbatch& microbatch) {
   return places;
 }
 
-// Reads tensors while the trainer runs, and writes the entries of a reply.
+// The entries of a reply, in program order, and what was counted beside them. Ranks that are
+// threads write to one, in turns.
+class Entries {
+ public:
+  explicit Entries(const RunRequest& request) : request_(request) {}
+
+  // This process answers for its own rank, whichever rank ran a microbatch: its number there, or
+  // none.
+  std::optional<std::int64_t> own_number(std::int64_t global) const {
+    if (global % request_.ranks != request_.rank) return {};
+    return global / request_.ranks;
+  }
+
+  // `global`: of a microbatch; -1 for what belongs to a step.
+  void add(bool training, std::int64_t step, std::int64_t global, boost::json::object entry,
+           const std::string& key, TypedTensor typed) {
+    if (request_.dump.contains(key)) dumped_.emplace_back(key, std::move(typed));
+    // Passes of training, then what belongs to the step, then the evaluation after it.
+    const int part = !training ? 2 : global < 0 ? 1 : 0;
+    entries_[{step, part, global}].push_back(std::move(entry));
+  }
+  void move_to(RunAnswer& answer) {
+    for (auto& [place, list] : entries_) {
+      for (boost::json::object& entry : list) answer.tensors.push_back(std::move(entry));
+    }
+    answer.dumped = std::move(dumped_);
+  }
+
+  std::int64_t microbatches = 0;   // Forward passes of training that this process answers for.
+  std::int64_t tokens_of_all = 0;  // As the engine would print them.
+
+ private:
+  const RunRequest& request_;
+  std::map<std::tuple<std::int64_t, int, std::int64_t>, std::vector<boost::json::object>> entries_;
+  std::vector<std::pair<std::string, TypedTensor>> dumped_;
+};
+
+// Reads tensors while the trainer of a rank runs, and writes the entries of a reply.
 class Recorder : public StepListener {
  public:
-  Recorder(const RunRequest& request, RunAnswer& answer) : request_(request), answer_(answer) {}
+  // `communicator`: null for one rank. `tells_of_steps`: whether it reports what belongs to a step.
+  Recorder(const RunRequest& request, Entries& entries, Communicator* communicator,
+           bool tells_of_steps)
+      : request_(request),
+        entries_(entries),
+        communicator_(communicator),
+        tells_of_steps_(tells_of_steps) {}
 
-  // `communicator`: null for one rank.
-  void observe(const Trainer& trainer, Communicator* communicator) {
+  void observe(const Device& device, const Trainer& trainer) {
+    device_ = &device;
     trainer_ = &trainer;
-    communicator_ = communicator;
   }
   // What the trainer calls next belongs to this step or evaluation.
   void begin(bool training, std::int64_t step, const StepData& data) {
     training_ = training;
     step_ = step;
     places_.clear();
-    const std::int64_t ranks = request_.store == nullptr ? 1 : request_.store->size();
-    const std::int64_t rank = request_.store == nullptr ? 0 : request_.store->rank();
-    for (std::int64_t g = rank; g < std::ssize(data.microbatches); g += ranks) {
+    for (std::int64_t g = rank(); g < std::ssize(data.microbatches); g += ranks())
       places_.push_back(places_of(request_.scenario.data, at(data.microbatches, g)));
-      for (const auto& [begin, end] : places_.back()) tokens += training ? end - begin : 0;
-      boost::json::array documents;
-      for (const auto& [begin, end] : places_.back())
-        documents.push_back(boost::json::array{begin, end});
-      boost::json::object row{{"step", step_},
-                              {"microbatch", std::ssize(places_) - 1},
-                              {"documents", std::move(documents)}};
-      if (!training_) row["phase"] = "evaluation";
-      answer_.rows.push_back(std::move(row));
-    }
   }
 
+  // Passes that are not told of, since they are undone.
+  void pause(bool paused) { paused_ = paused; }
+
   void forward_done(int microbatch, const std::vector<NamedTensor>& activations, bool) override {
-    ++microbatches;
+    if (paused_) return;
+    entries_.microbatches += entries_.own_number(global(microbatch)).has_value();
     record(microbatch, activations);
   }
   void evaluation_pass_done(int microbatch, const std::vector<NamedTensor>& activations) override {
     record(microbatch, activations);
   }
-  void gradients_done() override { add_parameters("gradient", &ParameterView::gradient); }
+  void evaluation_replayed(int microbatch, const std::vector<NamedTensor>& activations,
+                           bool live) override {
+    if (live) record(microbatch, activations);
+  }
+  void gradients_done() override {
+    if (!paused_) add_parameters("gradient", &ParameterView::gradient);
+  }
   void tell(const StepResult& result) {
+    if (tells_of_steps_) entries_.tokens_of_all += result.tokens;
     add_scalar("loss", "loss", result.loss);
+    if (request_.scenario.model.pattern.find('E') != std::string::npos) {
+      add_scalar("loss", "router_losses.balance", result.router_losses.balance);
+      add_scalar("loss", "router_losses.z", result.router_losses.z);
+    }
     add_scalar("gradient_norm", "gradient_norm", result.norm);
   }
   void step_done() override {
+    if (paused_) return;
     add_parameters("weight", &ParameterView::weight);
     add_parameters("moment1", &ParameterView::m);
     add_parameters("moment2", &ParameterView::v);
+    add_biases();
   }
 
-  std::int64_t microbatches = 0;  // Forward passes of training.
-  std::int64_t tokens = 0;        // Tokens of this rank's packs of training.
+  // How often the host waited because tensors were read.
+  std::int64_t waits() const { return waits_; }
 
  private:
+  std::int64_t ranks() const { return communicator_ == nullptr ? 1 : communicator_->size(); }
+  std::int64_t rank() const { return communicator_ == nullptr ? 0 : communicator_->rank(); }
+  std::int64_t global(std::int64_t microbatch) const { return microbatch * ranks() + rank(); }
+
+  std::vector<std::vector<float>> read(const std::vector<StoredValues>& list) {
+    const std::int64_t before = device_->counters.host_syncs;
+    std::vector<std::vector<float>> values = trainer_->read(list);
+    waits_ += device_->counters.host_syncs - before;
+    return values;
+  }
   bool wants(const std::string& kind) const { return request_.observe.contains(kind); }
   static std::string kind_of(const NamedTensor& tensor) {
     return tensor.name == "token_loss" ? "token_loss" : "activation";
@@ -99,6 +159,7 @@ class Recorder : public StepListener {
   }
 
   void record(int microbatch, const std::vector<NamedTensor>& activations) {
+    if (!entries_.own_number(global(microbatch))) return;
     std::vector<const NamedTensor*> wanted;
     for (const NamedTensor& tensor : activations) {
       const std::string kind = kind_of(tensor);
@@ -107,7 +168,7 @@ class Recorder : public StepListener {
     }
     std::vector<StoredValues> list;
     for (const NamedTensor* tensor : wanted) list.push_back(tensor->tensor);
-    const std::vector<std::vector<float>> values = trainer_->read(list);
+    const std::vector<std::vector<float>> values = read(list);
     for (std::size_t i = 0; i < wanted.size(); ++i) add_rows(*wanted[i], values[i], microbatch);
   }
 
@@ -119,17 +180,20 @@ class Recorder : public StepListener {
     typed.bytes = stored_bytes(values, tensor.tensor.narrow);
     const std::int64_t row_bytes = std::ssize(typed.bytes) / length;
     boost::json::array documents;
-    Tally tally;
+    Tally tally, all;
     for (const auto& [begin, end] : at(places_, microbatch)) {
       const auto bytes =
           std::span(typed.bytes).subspan(begin * row_bytes, (end - begin) * row_bytes);
       documents.emplace_back(digest(typed.dtype, bytes));
       tally.add(std::span(values).subspan(begin * cols, (end - begin) * cols));
     }
+    all.add(values);
+    const std::int64_t number = *entries_.own_number(global(microbatch));
     boost::json::object entry = entry_of(kind_of(tensor), tensor.name, typed, tally);
-    entry["microbatch"] = microbatch;
+    entry["microbatch"] = number;
     entry["by_document"] = std::move(documents);
-    add(std::move(entry), std::move(typed), "." + std::to_string(microbatch));
+    entry["outside"] = all.nonzero - tally.nonzero;
+    add(std::move(entry), std::move(typed), "." + std::to_string(number), global(microbatch));
   }
 
   void add_parameters(const std::string& kind, Tensor<float> ParameterView::*member) {
@@ -137,12 +201,13 @@ class Recorder : public StepListener {
     const std::vector<ParameterView>& views = trainer_->parameters();
     std::vector<StoredValues> list;
     for (const ParameterView& view : views) list.emplace_back(view.*member);
-    const std::vector<std::vector<float>> parts = trainer_->read(list);
+    const std::vector<std::vector<float>> parts = read(list);
     const std::map<int, std::vector<float>> wholes = gathered(views, parts);
     for (std::size_t i = 0; i < views.size();) {
       const ParameterView& first = views[i];
       // A parameter that is cut has several views.
       while (i < views.size() && views[i].index == first.index) ++i;
+      if (!tells_of_steps_) continue;
       const std::vector<float>& whole = wholes.at(first.index);
       TypedTensor typed{"F32", {first.full_rows, first.full_cols}, stored_bytes(whole, false)};
       if (first.is_vector) typed.shape = {first.full_rows * first.full_cols};
@@ -185,8 +250,22 @@ class Recorder : public StepListener {
     }
   }
 
+  // Every rank has the whole of them.
+  void add_biases() {
+    if (!training_ || !wants("weight") || !tells_of_steps_) return;
+    for (const ExpertBiasView& view : trainer_->expert_biases()) {
+      const std::vector<float> values = read({StoredValues(view.bias)}).front();
+      TypedTensor typed{"F32", {std::ssize(values)}, stored_bytes(values, false)};
+      Tally tally;
+      tally.add(values);
+      boost::json::object entry =
+          entry_of("weight", "layers." + std::to_string(view.layer) + ".router.bias", typed, tally);
+      add(std::move(entry), std::move(typed), "");
+    }
+  }
+
   void add_scalar(const std::string& kind, const std::string& name, float value) {
-    if (!wants(kind)) return;
+    if (!wants(kind) || !tells_of_steps_) return;
     const std::vector<float> values{value};
     TypedTensor typed{"F32", {}, stored_bytes(values, false)};
     Tally tally;
@@ -217,24 +296,27 @@ class Recorder : public StepListener {
     if (!training_) entry["phase"] = "evaluation";
     return entry;
   }
-  void add(boost::json::object entry, TypedTensor typed, const std::string& place) {
+  void add(boost::json::object entry, TypedTensor typed, const std::string& place,
+           std::int64_t global = -1) {
     const std::string key = std::string(entry["kind"].as_string()) + ":" +
                             std::string(entry["name"].as_string()) + "@" + (training_ ? "" : "e") +
                             std::to_string(step_) + place;
-    if (request_.dump.contains(key)) answer_.dumped.emplace_back(key, std::move(typed));
-    answer_.tensors.push_back(std::move(entry));
+    entries_.add(training_, step_, global, std::move(entry), key, std::move(typed));
   }
 
   const RunRequest& request_;
-  RunAnswer& answer_;
+  Entries& entries_;
+  Communicator* communicator_;
+  bool tells_of_steps_;
+  const Device* device_ = nullptr;
   const Trainer* trainer_ = nullptr;
-  Communicator* communicator_ = nullptr;
-  bool training_ = true;
+  std::int64_t waits_ = 0;
+  bool training_ = true, paused_ = false;
   std::int64_t step_ = 0;
   std::vector<Places> places_;  // By microbatch.
 };
 
-// Counters that our reading, or an amplifier, changes are left out.
+// Counters that an amplifier changes are left out.
 constexpr Counter kCounted[] = {
     Counter::graphs_captured,     Counter::graph_replays,        Counter::eager_fallbacks,
     Counter::graphs_evicted,      Counter::recaptures,           Counter::max_outstanding,
@@ -245,97 +327,204 @@ constexpr Counter kCounted[] = {
     Counter::experts_used,        Counter::expert_rows_read,     Counter::ops_recomputed,
     Counter::fallbacks_documents, Counter::fallbacks_length,     Counter::fallbacks_cut,
     Counter::evaluation_replays,  Counter::collectives,          Counter::collectives_in_graphs,
-    Counter::tokens_dropped};
+    Counter::tokens_dropped,      Counter::capture_passes,       Counter::offloads_in_flight,
+    Counter::host_syncs};
+// The most of each part of a run is told, not the sum.
+constexpr Counter kMost[] = {Counter::max_outstanding, Counter::slots_live,
+                             Counter::offloads_in_flight};
 
-// Device and trainer, and their successors after a resume.
+// From where the run was saved last, or from the start, to `end`.
+struct Part {
+  std::int64_t ranks = 1;
+  Scenario::Resume end;  // The end of the run: after the last step.
+  bool first = false, last = false;
+};
+
+std::vector<Part> parts_of(const RunRequest& request) {
+  std::vector<Scenario::Resume> ends = request.scenario.training.resume_at;
+  for (const std::int64_t step : request.resume_at) ends.push_back({.step = step});
+  const auto place = [](const Scenario::Resume& one) {
+    return std::pair(one.step, one.microbatch);
+  };
+  std::ranges::sort(ends, {}, place);
+  const auto again = std::ranges::unique(ends, {}, place);
+  ends.erase(again.begin(), again.end());
+  std::vector<Part> parts;
+  std::int64_t ranks = request.ranks;
+  for (const Scenario::Resume& end : ends) {
+    parts.push_back({.ranks = ranks, .end = end});
+    ranks = end.data == 0 ? request.ranks : end.data;
+  }
+  parts.push_back({.ranks = ranks, .end = {.step = request.scenario.training.steps}});
+  parts.front().first = parts.back().last = true;
+  return parts;
+}
+
+// A run, part by part: what is between two parts was saved, destroyed and loaded.
 class EngineRun {
  public:
-  EngineRun(const RunRequest& request, const std::string& device_kind, const std::string& fault,
-            Recorder& recorder)
+  EngineRun(const RunRequest& request, const std::string& device_kind, const std::string& fault)
       : request_(request),
         device_kind_(device_kind),
-        recorder_(recorder),
-        injector_(injector_for(request.scenario.model.pattern, fault)) {
-    open();
-    // Sharded weights are gathered again for it, which is no part of the run.
-    const std::int64_t before = trainer_->counters().at(Counter::collectives);
-    trainer_->set_weights(request.feed.weights());
-    counters_[to_text(Counter::collectives)] =
-        before - trainer_->counters().at(Counter::collectives);
-  }
+        injector_(injector_for(request.scenario.model.pattern, fault)),
+        entries_(request) {}
 
-  void step(std::int64_t step) {
-    recorder_.begin(true, step, request_.feed.training(step));
-    recorder_.tell(trainer_->step());
-    if (!trainer_->evaluation_is_due()) return;
-    recorder_.begin(false, step, request_.feed.evaluation(step));
-    trainer_->evaluate();
-  }
-
-  // Saves the state, destroys trainer and device, and goes on from the file.
-  void resume() {
-    const std::string path = request_.folder + "/state-" + std::to_string(++resumes_);
-    trainer_->save(path);
-    count();
-    trainer_.reset();
-    communicator_.reset();
-    device_.reset();
-    open();
-    trainer_->load(path);
-    if (communicator_) communicator_->barrier();
-    if (!communicator_ || communicator_->rank() == 0) remove_state();
-  }
-
-  boost::json::object counters() {
-    count();
-    boost::json::object list{{"microbatches", recorder_.microbatches},
-                             {"tokens", recorder_.tokens},
-                             {"resumes", resumes_}};
-    for (const auto& [name, value] : counters_) list[name] = value;
-    return list;
+  RunAnswer run() {
+    RunAnswer answer;
+    add_rows(answer.rows);
+    for (const Part& part : parts_of(request_)) {
+      run_part(part);
+      resumes_ += !part.last;
+      remove_state(resumes_ - (part.last ? 0 : 1));
+    }
+    entries_.move_to(answer);
+    answer.counters = {{"microbatches", entries_.microbatches},
+                       {"tokens", tokens_},
+                       {"tokens_of_all", entries_.tokens_of_all},
+                       {"resumes", resumes_},
+                       {"rollbacks", rollbacks_}};
+    if (!request_.rollback_at.empty() && request_.rank == 0) remove_files("rollback");
+    for (const auto& [name, value] : counters_) answer.counters[name] = value;
+    return answer;
   }
 
  private:
+  // The packs of the rank that this process answers for.
+  void add_rows(boost::json::array& rows) {
+    for (std::int64_t step = 0; step < request_.scenario.training.steps; ++step) {
+      add_rows(rows, step, true, request_.feed.training(step));
+      const std::int64_t every = request_.scenario.training.eval_every;
+      if (every > 0 && (step + 1) % every == 0)
+        add_rows(rows, step, false, request_.feed.evaluation(step));
+    }
+  }
+  void add_rows(boost::json::array& rows, std::int64_t step, bool training, const StepData& data) {
+    for (std::int64_t g = 0; g < std::ssize(data.microbatches); ++g) {
+      const std::optional<std::int64_t> number = entries_.own_number(g);
+      if (!number) continue;
+      boost::json::array documents;
+      for (const auto& [begin, end] : places_of(request_.scenario.data, at(data.microbatches, g))) {
+        documents.push_back(boost::json::array{begin, end});
+        tokens_ += training ? end - begin : 0;
+      }
+      boost::json::object row{
+          {"step", step}, {"microbatch", *number}, {"documents", std::move(documents)}};
+      if (!training) row["phase"] = "evaluation";
+      rows.push_back(std::move(row));
+    }
+  }
+
+  void run_part(const Part& part) {
+    const Scenario& asked = request_.scenario;
+    const Scenario scenario =
+        part.ranks == asked.parallel.data ? asked : by_ranks(asked, part.ranks);
+    Device device(open_backend(device_kind_, sim_options(scenario, request_.seed)), nullptr,
+                  pressure_of(scenario), injector_.get());
+    if (request_.store != nullptr) {
+      device.place = {.rank = request_.store->rank()};
+      const std::unique_ptr<Communicator> communicator =
+          make_store_communicator(device, *request_.store);
+      return run_rank(part, scenario, device, communicator.get());
+    }
+    if (request_.ranks == 1 && part.ranks == 1) return run_rank(part, scenario, device, nullptr);
+    run_ranks(device, static_cast<int>(part.ranks), static_cast<std::uint64_t>(request_.seed),
+              [&](Communicator& one) { run_rank(part, scenario, device, &one); });
+  }
+
+  // `communicator`: null for one rank.
+  void run_rank(const Part& part, const Scenario& scenario, Device& device,
+                Communicator* communicator) {
+    const std::int64_t rank = communicator == nullptr ? 0 : communicator->rank();
+    const bool tells_of_steps = request_.store != nullptr || rank == 0;
+    Recorder recorder(request_, entries_, communicator, tells_of_steps);
+    const StepScalars* const scalars = request_.own_scalars ? nullptr : &request_.feed.scalars();
+    Trainer trainer(
+        device, scenario, request_.feed,
+        TrainerOptions{.listener = &recorder, .communicator = communicator, .scalars = scalars});
+    recorder.observe(device, trainer);
+    const Counters before = begin(part, trainer);
+    while (trainer.steps_done() < part.end.step) {
+      if (request_.rollback_at.contains(trainer.steps_done())) roll_back(trainer, recorder, rank);
+      step(trainer, recorder);
+    }
+    if (part.end.microbatch > 0) {
+      const std::int64_t at = trainer.steps_done();
+      recorder.begin(true, at, request_.feed.training(at));
+      trainer.accumulate(part.end.microbatch / part.ranks);
+    }
+    if (!part.last) trainer.save(state(resumes_));
+    count(trainer, before, recorder.waits(), rank);
+  }
+
+  // Sharded weights are gathered again for weights and states that are set, which is no part of the
+  // run.
+  Counters begin(const Part& part, Trainer& trainer) {
+    Counters before = trainer.counters();
+    part.first ? trainer.set_weights(request_.feed.weights()) : trainer.load(state(resumes_ - 1));
+    const Counters now = trainer.counters();
+    for (auto& [counter, value] : before) value = now.at(counter) - value;
+    return before;
+  }
+  void step(Trainer& trainer, Recorder& recorder) const {
+    const std::int64_t step = trainer.steps_done();
+    recorder.begin(true, step, request_.feed.training(step));
+    recorder.tell(trainer.step());
+    if (!trainer.evaluation_is_due()) return;
+    recorder.begin(false, step, request_.feed.evaluation(step));
+    trainer.evaluate();
+  }
+
+  void roll_back(Trainer& trainer, Recorder& recorder, std::int64_t rank) {
+    const std::string saved = request_.folder + "/rollback";
+    trainer.save(saved);
+    recorder.pause(true);
+    trainer.step();
+    const std::int64_t next = trainer.steps_done(), all = request_.scenario.training.steps;
+    if (next < all && request_.scenario.training.microbatches_at(next) > 1) trainer.accumulate(1);
+    trainer.load(saved);
+    recorder.pause(false);
+    rollbacks_ += request_.store != nullptr || rank == request_.rank;
+  }
+
+  std::string state(std::int64_t number) const {
+    return request_.folder + "/state-" + std::to_string(number);
+  }
   // Sharded state has a file for each rank, whose names begin alike.
-  void remove_state() const {
-    const std::string stem = "state-" + std::to_string(resumes_);
+  void remove_state(std::int64_t number) const {
+    if (number >= 1 && request_.rank == 0) remove_files("state-" + std::to_string(number - 1));
+  }
+  void remove_files(const std::string& stem) const {
     for (const auto& entry : std::filesystem::directory_iterator(request_.folder)) {
       if (entry.path().filename().string().starts_with(stem))
         std::filesystem::remove_all(entry.path());
     }
   }
-  void open() {
-    const Scenario& scenario = request_.scenario;
-    device_.emplace(open_backend(device_kind_, sim_options(scenario, request_.seed)), nullptr,
-                    pressure_of(scenario), injector_.get());
-    if (request_.store != nullptr) {
-      device_->place = {.rank = request_.store->rank()};
-      communicator_ = make_store_communicator(*device_, *request_.store);
-    }
-    trainer_.emplace(*device_, scenario, request_.feed,
-                     TrainerOptions{.listener = &recorder_,
-                                    .communicator = communicator_.get(),
-                                    .scalars = &request_.feed.scalars()});
-    recorder_.observe(*trainer_, communicator_.get());
-  }
-  void count() {
-    const Counters counters = trainer_->counters();
+
+  // Adds what this rank has counted, but for `before` and for the `waits` of our reading. Waits are
+  // not counted of threads, which share a device, and where the trainer waits for copies of what it
+  // offloads in order to show it.
+  void count(const Trainer& trainer, const Counters& before, std::int64_t waits,
+             std::int64_t rank) {
+    const Counters counters = trainer.counters();
+    const bool threads = request_.store == nullptr && request_.ranks > 1;
     for (const Counter counter : kCounted) {
       std::int64_t& sum = counters_[to_text(counter)];
-      const auto found = counters.find(counter);
-      const std::int64_t here = found == counters.end() ? 0 : found->second;
-      sum = counter == Counter::max_outstanding ? std::max(sum, here) : sum + here;
+      const bool unknown = counter == Counter::host_syncs &&
+                           (threads || !request_.scenario.offload.modules.empty() ||
+                            request_.scenario.cuda_graph.shared_memory);
+      if (unknown || (threads && rank % request_.ranks != request_.rank)) continue;
+      std::int64_t here = counters.contains(counter) ? counters.at(counter) : 0;
+      if (counter == Counter::host_syncs) here -= waits;
+      if (before.contains(counter)) here -= before.at(counter);
+      sum = std::ranges::find(kMost, counter) != std::end(kMost) ? std::max(sum, here) : sum + here;
     }
   }
 
   const RunRequest& request_;
   const std::string device_kind_;
-  Recorder& recorder_;
   std::unique_ptr<FaultInjector> injector_;
-  std::optional<Device> device_;
-  std::unique_ptr<Communicator> communicator_;
-  std::optional<Trainer> trainer_;
-  std::int64_t resumes_ = 0;
+  Entries entries_;
+  std::int64_t resumes_ = 0, rollbacks_ = 0, tokens_ = 0;
   std::map<std::string, std::int64_t> counters_;
 };
 
@@ -349,7 +538,8 @@ const std::vector<std::string>& observed_kinds() {
 
 const std::vector<std::string>& counted_names() {
   static const std::vector<std::string> list = [] {
-    std::vector<std::string> names{"microbatches", "tokens", "resumes"};
+    std::vector<std::string> names{"microbatches", "tokens", "tokens_of_all", "resumes",
+                                   "rollbacks"};
     for (const Counter counter : kCounted) names.push_back(to_text(counter));
     return names;
   }();
@@ -368,14 +558,7 @@ const std::vector<std::string>& exact_counters() {
 RunAnswer observe_run(const RunRequest& request, const std::string& device_kind,
                       const std::string& fault) {
   const Stopwatch watch;
-  RunAnswer answer;
-  Recorder recorder(request, answer);
-  EngineRun run(request, device_kind, fault, recorder);
-  for (std::int64_t step = 0; step < request.scenario.training.steps; ++step) {
-    if (request.resume_at.contains(step)) run.resume();
-    run.step(step);
-  }
-  answer.counters = run.counters();
+  RunAnswer answer = EngineRun(request, device_kind, fault).run();
   answer.seconds = watch.seconds();
   return answer;
 }

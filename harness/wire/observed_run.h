@@ -20,8 +20,15 @@ struct RunRequest {
   std::set<std::string> observe;          // Kinds.
   std::set<std::string> dump;             // Keys of tensors whose values are wanted.
   std::set<std::int64_t> resume_at = {};  // Steps before which the run is saved and goes on anew.
-  std::string folder = {};                // For the files of a resume; equal on all ranks.
-  Store* store = nullptr;                 // Where several ranks meet; null for one rank.
+  bool own_scalars = false;  // The scenario's own schedule and normaliser, not the feed's numbers.
+  // Steps before which the state is saved; when that step and a part of the next are done, it is
+  // loaded again.
+  std::set<std::int64_t> rollback_at = {};
+  std::string folder = {};           // For the files of a resume; equal on all ranks.
+  std::int64_t rank = 0, ranks = 1;  // The rank that this process answers for.
+  // Where several ranks meet that are processes; null for one rank, and where this process runs all
+  // ranks as threads.
+  Store* store = nullptr;
   // Draws the order of work of the simulated device: another for equal requests, as on a GPU:
   // no bit may depend on them.
   std::int64_t seed = 1;
