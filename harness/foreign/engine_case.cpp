@@ -112,9 +112,12 @@ EngineCase::EngineCase(EngineWorld& world, const std::string& command, const Sce
     : world_(world),
       command_(command),
       asked_{.scenario = scenario, .feed = make_feed(scenario)},
+      expected_(scenario.expect.counters),
       deadline_s_(deadline_s),
       with_fresh_(with_fresh),
-      name_(std::to_string(next_number())) {}
+      name_(std::to_string(next_number())) {
+  asked_.scenario.expect = {};  // Variants of it are other runs.
+}
 
 EngineCase::~EngineCase() {
   std::error_code ignored;
@@ -143,7 +146,10 @@ RunRequest EngineCase::asked_with(const std::function<void(Scenario&)>& change,
 std::vector<json::object> EngineCase::ask(EngineWorld& world, const char* op,
                                           const RunRequest& request, json::object more) {
   const FeedFolder folder(world.folder() + "/feed-" + name_ + "-" + std::to_string(++runs_));
-  write_feed(request.feed, folder.path(), world.folder() + "/weights-" + name_);
+  const bool own = request.feed.weights != asked_.feed.weights;
+  const std::string weights = world.folder() + "/weights-" + name_ + (own ? "-own" : "");
+  write_feed(request.feed, folder.path(), weights);
+  if (own) fs::remove(weights);  // The feed has a link to it.
   const auto deadline = static_cast<std::int64_t>(std::ceil(deadline_s_));
   more["op"] = op;
   more["scenario"] = json::parse(canonical_form(request.scenario));
@@ -151,6 +157,7 @@ std::vector<json::object> EngineCase::ask(EngineWorld& world, const char* op,
   more["observe"] = json::value_from(request.observe.empty() ? hello().observes : request.observe);
   if (!request.amplify.empty()) more["amplify"] = request.amplify;
   if (!request.resume_at.empty()) more["resume_at"] = json::value_from(request.resume_at);
+  if (!request.rollback_at.empty()) more["rollback_at"] = json::value_from(request.rollback_at);
   more["deadline_s"] = deadline;
   return world.ask(more, deadline_s_);
 }

@@ -47,7 +47,7 @@ struct RunRequest {
   EngineFeed feed;
   std::string what = "the run as asked for";  // In reports.
   boost::json::object amplify = {};
-  std::vector<std::int64_t> resume_at = {};
+  std::vector<std::int64_t> resume_at = {}, rollback_at = {};
   std::vector<std::string> observe = {};  // Kinds; none: all that the engine observes.
 };
 
@@ -79,6 +79,8 @@ class EngineCase {
 
   const Scenario& scenario() const { return asked_.scenario; }
   const EngineFeed& feed() const { return asked_.feed; }
+  // `expect.counters` of a scenario that was not projected.
+  const decltype(Scenario::Expect::counters)& expected_counters() const { return expected_; }
   const Hello& hello() const { return world_.hello(); }
   std::int64_t ranks() const { return world_.ranks(); }
   // Whether the engine counts it, as `seen` or as `said`.
@@ -145,6 +147,7 @@ class EngineCase {
   EngineWorld& world_;
   const std::string& command_;
   RunRequest asked_;
+  decltype(Scenario::Expect::counters) expected_;
   double deadline_s_;
   bool with_fresh_;
   std::optional<EngineRun> base_;

@@ -60,6 +60,7 @@ TensorEntry entry_of(const json::object& said) {
     entry.shape.push_back(integer(extent, "shape"));
   entry.nan = integer(field(said, "nan"), "nan");
   entry.nonzero = integer(field(said, "nonzero"), "nonzero");
+  if (said.contains("outside")) entry.outside = integer(said.at("outside"), "outside");
   bool digests = is_digest(entry.sha256);
   if (const json::value* const parts = said.if_contains("by_document")) {
     entry.by_document.emplace();

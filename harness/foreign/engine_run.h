@@ -34,6 +34,7 @@ struct TensorEntry {
   std::vector<std::int64_t> shape;
   std::optional<std::vector<std::string>> by_document;
   std::int64_t nan = 0, nonzero = 0;
+  std::int64_t outside = 0;  // Elements that are not 0 in rows of no document, as far as it says.
 };
 
 struct EngineRun {

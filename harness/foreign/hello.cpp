@@ -105,6 +105,8 @@ Hello hello_from_json(const json::object& reply) {
   hello.weights_by_name = flag_at(claims, "weights_by_name");
   hello.recompute_exact = flag_at(claims, "recompute_exact");
   hello.padding_defined = flag_at(claims, "padding_defined");
+  hello.padding_zero = flag_at(claims, "padding_zero");
+  hello.loss_scaled = flag_at(claims, "loss_scaled");
   hello.row_invariant = set_of(list_at(claims, "row_invariant", false));
   hello.counters_exact = set_of(list_at(claims, "counters_exact", false));
   hello.observes = list_at(reply, "observes", true);

@@ -14,7 +14,7 @@ struct Hello {
   std::map<std::string, std::string> device;  // kind, name.
   boost::json::object honours;
   bool deterministic = false, weights_by_name = false, recompute_exact = false;
-  bool padding_defined = false;
+  bool padding_defined = false, padding_zero = false, loss_scaled = false;
   std::set<std::string> row_invariant;        // Precisions.
   std::set<std::string> counters_exact;       // Counters that are those of `describe`.
   std::vector<std::string> observes;          // Kinds of tensors, without repeats.

@@ -133,7 +133,7 @@ json::value nearest_honoured(const Key& key, const json::value& value, const jso
 class Projector {
  public:
   Projector(const Scenario& scenario, const json::object& honours)
-      : scenario_(scenario), honours_(honours) {
+      : scenario_(scenario), asked_(scenario), honours_(honours) {
     for (const Key& key : schema()) {
       if (key.counts(scenario_)) before_[key.path] = key.write(scenario_, Style::yaml);
     }
@@ -186,6 +186,8 @@ class Projector {
       const json::value near = nearest_honoured(key, value, honours_, neutral());
       if (near != value) set_text(scenario_, key, wire::scenario_text(near));
     }
+    if (has_word("run.resume_on_other_ranks")) return;
+    for (Scenario::Resume& resume : scenario_.training.resume_at) resume.data = 0;
   }
 
   // The default of some keys follows from the length of a pack.
@@ -236,6 +238,9 @@ class Projector {
       const std::string to = key.write(scenario_, Style::yaml);
       if (to != from->second) projection.changes.push_back({key.path, from->second, to});
     }
+    // What a file expects, it expects of the scenario as it stands.
+    if (projection.changes.empty() && asked_.expect.verdict == ExpectedVerdict::holds)
+      projection.scenario->expect = asked_.expect;
     return projection;
   }
 
@@ -247,6 +252,7 @@ class Projector {
   }
 
   Scenario scenario_;
+  const Scenario& asked_;
   const json::object& honours_;
   std::map<std::string, std::string> before_;
 };

@@ -29,5 +29,7 @@ struct AskedRelation {
 };
 // "R7" or "one-voice-document:half=odd". Throws RequestError.
 AskedRelation asked_relation(const std::string& text);
+// "R2,R7:half=odd,R5": several, with commas between the choices of one too.
+std::vector<AskedRelation> asked_relations(const std::string& text);
 
 }  // namespace lockstep::foreign

@@ -16,6 +16,9 @@ inline constexpr const char* kNoGradient = "every gradient is zero";
 // A request with another scenario, which the rules of scenarios must let pass; else NotApplicable.
 RunRequest variant(const EngineCase& one, const std::function<void(Scenario&)>& change,
                    const std::string& what);
+// The kinds that an engine observes once a step. An engine that is asked for tensors of a
+// microbatch may have to wait for its device, and so hide a race.
+std::vector<std::string> kinds_of_steps(const Hello& hello);
 // Steps before graphs are captured; 0 without graphs.
 std::int64_t warm_up(const Scenario& scenario);
 // Microbatches of training after warm-up that graphs can replay, and those that they cannot: steps
@@ -27,6 +30,10 @@ GraphFit graph_fit(const Scenario& scenario, const EngineFeed& feed);
 // "", or why documents of this case are not independent of each other.
 std::string why_documents_mix(const EngineCase& one);
 std::string why_no_two_halves(const EngineCase& one);
+// "", or why weights cannot be made to stand still.
+std::string why_weights_move(const EngineCase& one);
+// Whether the engine honours every value of a scenario.
+bool is_honoured(const EngineCase& one, const Scenario& scenario);
 
 // Runs `other` and demands that it equals the base, in these kinds (all, if there are none).
 // Returns the run.
@@ -35,8 +42,10 @@ EngineRun expect_base(EngineCase& one, const RunRequest& other, const std::strin
 
 Applies always, has_graphs, offloads, recomputes, is_sharded, is_sharded_on_few_ranks,
     has_neighbours, has_padding, is_row_invariant, has_two_layouts, has_two_microbatches, is_scaled,
-    has_interludes, has_amplifiers, has_counters;
+    has_interludes, has_amplifiers, has_counters, has_several_in_flight, has_optimizer,
+    has_derivative;
 Judge repeat, graphs, offload, recompute, sharding, sharding_all, neighbours, one_voice_document,
-    padding, place, a_b_a, one_voice_microbatch, scale, interludes, amplified, counters;
+    padding, place, a_b_a, one_voice_microbatch, scale, interludes, amplified, counters, in_flight,
+    update, derivative;
 
 }  // namespace lockstep::foreign

@@ -1,8 +1,10 @@
 // The table of relations, and what they share.
 #include <algorithm>
+#include <sstream>
 
 #include "harness/base/errors.h"
 #include "harness/foreign/engine_failure.h"
+#include "harness/foreign/projection.h"
 #include "harness/foreign/relation.h"
 #include "harness/foreign/relation_parts.h"
 #include "kernels/core/at.h"
@@ -38,6 +40,8 @@ const std::vector<Relation>& relations() {
       {"R11", "one-voice-microbatch",
        "one microbatch with targets, in another place or beside other tokens: gradients",
        "exact: the other microbatches' terms are zero", has_two_microbatches, one_voice_microbatch},
+      {"R11b", "in-flight", "one microbatch in flight, or two where one was asked for: everything",
+       "exact: microbatches are added up in their order", has_several_in_flight, in_flight},
       {"R12", "scale", "the loss scale doubled: gradients doubled, losses as they were",
        "exact: a factor of two rounds nothing", is_scaled, scale},
       {"R13", "interludes", "with evaluations, a recapture, a resume, and without: training",
@@ -46,6 +50,11 @@ const std::vector<Relation>& relations() {
        has_amplifiers, amplified},
       {"R15", "counters", "what the engine counts: what the request asked for", "exact",
        has_counters, counters},
+      {"R16b", "update",
+       "each step's update and loss, computed in binary64 from what the engine observed",
+       "within rounding", has_optimizer, update},
+      {"R16c", "derivative", "gradients, and how the losses change when weights are moved a little",
+       "within the third derivative", has_derivative, derivative},
   };
   return table;
 }
@@ -62,6 +71,20 @@ AskedRelation asked_relation(const std::string& text) {
   throw RequestError("--relation: there is no relation " + name + nearest_hint(name, names));
 }
 
+std::vector<AskedRelation> asked_relations(const std::string& text) {
+  std::vector<std::string> one_by_one;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const bool is_choice = !one_by_one.empty() && part.find('=') != std::string::npos &&
+                           part.find(':') == std::string::npos;
+    is_choice ? void(one_by_one.back() += "," + part) : one_by_one.push_back(part);
+  }
+  if (one_by_one.empty()) one_by_one.emplace_back();  // Refused like any other name.
+  std::vector<AskedRelation> list;
+  for (const std::string& one : one_by_one) list.push_back(asked_relation(one));
+  return list;
+}
+
 void throw_vacuous(const std::string& reason, const std::string& choices) {
   throw Violated{.judge = JudgeKind::vacuous, .reason = reason, .choices = choices};
 }
@@ -72,6 +95,14 @@ RunRequest variant(const EngineCase& one, const std::function<void(Scenario&)>& 
   const std::vector<ScenarioError> errors = check_legality(request.scenario);
   if (!errors.empty()) throw NotApplicable(what + " is not legal: " + errors.front().what);
   return request;
+}
+
+std::vector<std::string> kinds_of_steps(const Hello& hello) {
+  std::vector<std::string> kinds;
+  for (const std::string& kind : hello.observes) {
+    if (!is_kind_of_a_microbatch(kind)) kinds.push_back(kind);
+  }
+  return kinds;
 }
 
 std::int64_t warm_up(const Scenario& scenario) {
@@ -102,6 +133,15 @@ std::string why_documents_mix(const EngineCase& one) {
 
 std::string why_no_two_halves(const EngineCase& one) {
   return has_two_halves(one.feed()) ? "" : "no pack has two documents with tokens";
+}
+
+std::string why_weights_move(const EngineCase& one) {
+  const bool still = one.honours("feed.learning_rate") || one.feed().steps == 1;
+  return still ? "" : "the learning rate is not honoured, so weights do not stand still";
+}
+
+bool is_honoured(const EngineCase& one, const Scenario& scenario) {
+  return project(scenario, one.hello().honours).changes.empty();
 }
 
 EngineRun expect_base(EngineCase& one, const RunRequest& other, const std::string& choices,

@@ -13,12 +13,11 @@ namespace lockstep::foreign {
 namespace {
 
 // The least and the most that a counter may be, over all ranks together.
+constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
 struct Bounds {
-  std::int64_t least = 0, most = 0;
+  std::int64_t least = 0, most = kAny;
 };
 using Rules = std::map<std::string, Bounds>;
-
-constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
 
 Bounds exactly(std::int64_t value) { return {value, value}; }
 Bounds at_least(std::int64_t value) { return {value, kAny}; }
@@ -39,6 +38,7 @@ void add_feed(Rules& rules, const EngineFeed& feed, std::int64_t ranks) {
   }
   rules["microbatches"] = exactly(microbatches);
   rules["tokens"] = exactly(tokens);
+  rules["tokens_of_all"] = exactly(tokens * ranks);
   rules["targets"] = exactly(targets);
   rules["evaluations"] = exactly(evaluations);
 }
@@ -47,11 +47,13 @@ void add_graphs(Rules& rules, const EngineCase& one) {
   const Scenario& scenario = one.scenario();
   const GraphFit fit = graph_fit(scenario, one.feed());
   const bool asked = has_graphs(one).empty();
-  // Ranks may fall back together.
-  if (one.ranks() == 1) rules["eager_fallbacks"] = exactly(fit.too_large);
+  // Ranks may fall back together; and what is left of a step that was interrupted does.
+  if (one.ranks() == 1 && scenario.training.resume_at.empty())
+    rules["eager_fallbacks"] = exactly(fit.too_large);
   for (const char* name : {"graph_replays", "graphs_captured"})
     rules[name] = asked ? at_least(1) : exactly(0);
-  rules["recaptures"] = exactly(one.ranks() * std::ssize(scenario.training.recapture_at));
+  if (scenario.training.resume_at.empty())
+    rules["recaptures"] = exactly(one.ranks() * std::ssize(scenario.training.recapture_at));
 }
 
 Rules rules_of(const EngineCase& one) {
@@ -59,7 +61,8 @@ Rules rules_of(const EngineCase& one) {
   Rules rules;
   add_feed(rules, one.feed(), one.ranks());
   add_graphs(rules, one);
-  rules["resumes"] = exactly(0);
+  const bool resumes = one.honours("training.resume_at");
+  rules["resumes"] = exactly(resumes ? one.ranks() * std::ssize(scenario.training.resume_at) : 0);
   if (scenario.offload.modules.empty())
     rules["bytes_offloaded"] = rules["bytes_reloaded"] = exactly(0);
   if (one.ranks() > 1) rules["collectives"] = at_least(1);
@@ -68,16 +71,20 @@ Rules rules_of(const EngineCase& one) {
 
 // Names in counters_exact: what lockstep's own engine must count.
 void add_described(Rules& rules, const EngineCase& one) {
-  if (one.hello().counters_exact.empty()) return;
+  // The run that is described is never interrupted.
+  if (one.hello().counters_exact.empty() || !one.scenario().training.resume_at.empty()) return;
   const std::unique_ptr<DataSource> data = open_data(one.scenario());
   for (const Expectation& expected : expectations(one.scenario(), *data)) {
     const std::string& name = to_text(expected.counter);
-    if (one.hello().counters_exact.contains(name)) rules[name] = {expected.min, expected.max};
+    if (!one.hello().counters_exact.contains(name)) continue;
+    // Several may speak of one counter, and all must hold.
+    Bounds& bounds = rules[name];
+    bounds = {std::max(bounds.least, expected.min), std::min(bounds.most, expected.max)};
   }
 }
 
 // The engine's counters as those of one run: what all ranks must agree on is counted once.
-std::map<std::string, std::int64_t> counters_of_run(const EngineRun& run) {
+Counters counters_of_run(const EngineRun& run) {
   std::vector<Counters> ranks;
   for (const auto& of_a_rank : run.counters) {
     Counters& known = ranks.emplace_back();
@@ -85,9 +92,20 @@ std::map<std::string, std::int64_t> counters_of_run(const EngineRun& run) {
       if (const std::optional<Counter> counter = counter_from_text(name)) known[*counter] = value;
     }
   }
-  std::map<std::string, std::int64_t> all;
-  for (const auto& [counter, value] : merged(ranks, true)) all[to_text(counter)] = value;
-  return all;
+  return merged(ranks, true);
+}
+
+// What the file expects beside what follows from the scenario.
+void require_expected(const EngineCase& one, const Counters& whole) {
+  if (!one.scenario().training.resume_at.empty()) return;
+  for (const auto& [counter, rule] : one.expected_counters()) {
+    const auto is_exact = [&](Counter name) {
+      return whole.contains(name) && one.hello().counters_exact.contains(to_text(name));
+    };
+    if (!is_exact(counter) || (rule.same_as && !is_exact(*rule.same_as))) continue;
+    const std::string why = unmet({{counter, rule}}, whole);
+    if (!why.empty()) throw Violated{.judge = JudgeKind::counters, .reason = why};
+  }
 }
 
 void require_within(const std::string& name, std::int64_t value, const Bounds& bounds) {
@@ -105,7 +123,8 @@ void require_outstanding(const EngineCase& one, const EngineRun& run) {
     const auto found = counters.find("max_outstanding");
     if (found == counters.end()) continue;
     const bool exact = one.honours("training.in_flight") &&
-                       one.scenario().cuda_graph.impl != GraphImpl::full_iteration;
+                       one.scenario().cuda_graph.impl != GraphImpl::full_iteration &&
+                       training.resume_at.empty();
     if (found->second == most || (!exact && found->second < most)) continue;
     throw Violated{.judge = JudgeKind::counters,
                    .reason = "max_outstanding is " + std::to_string(found->second) + ", expected " +
@@ -129,10 +148,12 @@ void counters(EngineCase& one, const Choices&) {
   }
   Rules described;
   add_described(described, one);
-  const std::map<std::string, std::int64_t> whole = counters_of_run(base);
-  for (const auto& [name, bounds] : described) {
-    if (whole.contains(name)) require_within(name, whole.at(name), bounds);
+  const Counters whole = counters_of_run(base);
+  for (const auto& [counter, value] : whole) {
+    const auto bounds = described.find(to_text(counter));
+    if (bounds != described.end()) require_within(to_text(counter), value, bounds->second);
   }
+  require_expected(one, whole);
   for (const auto& [name, bounds] : rules_of(one)) {
     if (one.counts(name)) require_within(name, base.counter(name), bounds);
   }

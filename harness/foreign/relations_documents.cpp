@@ -86,6 +86,7 @@ std::int64_t microbatches_of_a_step(const EngineFeed& feed) { return std::ssize(
 }  // namespace
 
 std::string has_neighbours(const EngineCase& one) {
+  if (std::string why = why_weights_move(one); !why.empty()) return why;
   if (std::string why = why_documents_mix(one); !why.empty()) return why;
   return why_no_two_halves(one);
 }
@@ -131,13 +132,34 @@ void one_voice_document(EngineCase& one, const Choices& choices) {
 }
 
 std::string has_padding(const EngineCase& one) {
+  if (one.hello().padding_zero) return "";
   if (!one.honours("feed.padding_token") && !one.honours("cuda_graph.max_packed_seqs"))
     return "neither the padding's token nor the capacity is honoured";
   return "";
 }
 
+// True where rows of no document were looked at.
+static bool expect_zero_padding(EngineCase& one) {
+  if (!one.hello().padding_zero) return false;
+  const EngineRun& base = one.base();
+  bool any = false;
+  for (const TensorId& id : base.order) {
+    const TensorEntry& entry = base.tensors.at(id);
+    if (!entry.by_document) continue;
+    if (entry.outside > 0)
+      throw Violated{.reason = id.text() + " has " + std::to_string(entry.outside) +
+                               " elements that are not 0 in rows of no document, and the engine "
+                               "claims that these are 0",
+                     .choices = "variant=zero"};
+    std::int64_t rows = 0;
+    for (const auto& [begin, end] : base.rows.at({id.at, id.microbatch})) rows += end - begin;
+    any = any || rows < one.scenario().data.pack_length;
+  }
+  return any;
+}
+
 void padding(EngineCase& one, const Choices& choices) {
-  bool done = false;
+  bool done = choices.takes("variant", "zero") && expect_zero_padding(one);
   std::string why = "not asked for";
   if (one.honours("feed.padding_token") && choices.takes("variant", "token")) {
     RunRequest other = one.asked();
@@ -155,13 +177,14 @@ void padding(EngineCase& one, const Choices& choices) {
       why = reason.what();
     }
   }
-  if (!done) throw NotApplicable(graphs ? why : "no padding token is honoured, and no graphs");
+  if (!done) throw NotApplicable(graphs ? why : "no row is of no document, and no graphs");
 }
 
 std::string is_row_invariant(const EngineCase& one) {
   const char* const numerics = one.scenario().numerics.front() == Numerics::bf16 ? "bf16" : "fp32";
   if (!one.hello().row_invariant.contains(numerics))
     return std::string("the engine does not claim row_invariant in ") + numerics;
+  if (std::string why = why_weights_move(one); !why.empty()) return why;
   if (std::string why = why_documents_mix(one); !why.empty()) return why;
   return why_no_two_halves(one);
 }
@@ -183,6 +206,7 @@ void place(EngineCase& one, const Choices&) {
 }
 
 std::string has_two_microbatches(const EngineCase& one) {
+  if (std::string why = why_weights_move(one); !why.empty()) return why;
   if (std::string why = why_documents_mix(one); !why.empty()) return why;
   const std::int64_t count = microbatches_of_a_step(one.feed());
   if (count < 2) return "one microbatch in a step";

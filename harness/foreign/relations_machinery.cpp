@@ -5,22 +5,15 @@
 #include "harness/foreign/engine_failure.h"
 #include "harness/foreign/relation_parts.h"
 #include "kernels/core/at.h"
+#include "scenarios/documents/layout.h"
 
 namespace lockstep::foreign {
 namespace {
 
 // An engine that is asked for tensors of a microbatch may have to wait for its device, and so hide
 // a race.
-constexpr int kUnwatchedRuns = 3;
+constexpr int kUnwatchedRuns = 6;
 constexpr std::int64_t kMostRanksWithAVoice = 4;
-
-std::vector<std::string> kinds_of_steps(const Hello& hello) {
-  std::vector<std::string> kinds;
-  for (const std::string& kind : hello.observes) {
-    if (!is_kind_of_a_microbatch(kind)) kinds.push_back(kind);
-  }
-  return kinds;
-}
 
 void expect_equal_counters(const EngineRun& a, const EngineRun& b) {
   if (a.counters == b.counters) return;
@@ -203,6 +196,26 @@ std::string is_sharded_on_few_ranks(const EngineCase& one) {
   for (const auto& [place, microbatches] : one.feed().packs)
     most = std::max(most, microbatches.size());
   return ranks == 1 || std::cmp_equal(most, ranks) ? "" : "several microbatches on two ranks";
+}
+
+std::string has_several_in_flight(const EngineCase& one) {
+  const Scenario::Training& training = one.scenario().training;
+  if (!one.honours("training.in_flight")) return "the number in flight is not honoured";
+  return training.in_flight > 1 || most_microbatches(training) > 1 ? ""
+                                                                   : "one microbatch in a step";
+}
+
+void in_flight(EngineCase& one, const Choices&) {
+  const RunRequest other = variant(
+      one,
+      [](Scenario& s) {
+        s.training.in_flight = s.training.in_flight > 1 ? 1 : 2;
+        s.training.resume_at.clear();
+      },
+      "the run with another number of microbatches in flight");
+  if (!is_honoured(one, other.scenario))
+    throw NotApplicable("the engine honours no other number in flight");
+  expect_base(one, other);
 }
 
 void sharding_all(EngineCase& one, const Choices&) {

@@ -16,18 +16,34 @@ inline std::string own_engine(const std::string& fault = "", bool whole_steps = 
          (whole_steps ? " --whole-steps" : "") + (fault.empty() ? "" : " --plant " + fault);
 }
 
-// The engine that a scenario asks for.
+// The engine that a scenario asks for: of whole steps, and what its name says.
 inline std::string own_engine_for(const Scenario& scenario, const std::string& fault = "") {
-  return own_engine(fault, scenario.cuda_graph.impl == GraphImpl::full_iteration);
+  std::string command = own_engine(fault, scenario.cuda_graph.impl == GraphImpl::full_iteration);
+  if (scenario.name.starts_with("threads")) command += " --thread-ranks";
+  if (scenario.name == "own-scalars") command += " --own-scalars";
+  if (scenario.name == "whole-counts") command += " --steps-only";
+  return command;
+}
+
+// Documents of some scenarios: packs whose buckets come in turns, steps whose microbatches exchange
+// theirs, and a step without a target.
+inline std::string own_engine_documents(const std::string& name) {
+  if (name == "evictions")
+    return "documents: [[[10, 10], [2, 2, 2]], [[9, 9], [2, 3, 2]], "
+           "[[1, 7], [1, 2, 1, 2, 1, 2]], [[8, 8], [5, 2, 2]]]";
+  if (name == "whole-buckets")
+    return "documents: [[[7, 1, 9], [2, 3, 2, 2, 5, 2]], [[2, 3, 2, 2, 5, 2], [7, 1, 9]]]";
+  const std::string most =
+      "documents: [[[7, 1, 9], [5, 0, 12], [30], [2, 2, 2, 2, 2]], [[20], [4, 3, 11], [1, 0, 16], "
+      "[8, 8, 8]]";
+  return most + (name == "own-scalars" ? ", [[1, 1], [0], [1], [1, 1, 1]]]" : "]");
 }
 
 // Packs of several documents, a long one, empty ones, and one with more slots than most capacities
 // below.
 inline std::string own_engine_text(const std::string& name, const std::string& keys) {
   const bool own_data = keys.find("\ndata: {") != std::string::npos;
-  const std::string data =
-      "documents: [[[7, 1, 9], [5, 0, 12], [30], [2, 2, 2, 2, 2]], [[20], [4, 3, 11], [1, 0, 16], "
-      "[8, 8, 8]]]";
+  const std::string data = own_engine_documents(name);
   std::string text = "schema: 1\nname: " + name + "\n" + keys;
   if (!own_data) return text + "data: {" + data + ", pack_length: 32}\n";
   return text.replace(text.find("\ndata: {") + 8, 0, data + ", ");
@@ -120,6 +136,80 @@ training: {steps: 3, microbatches: 4}
 cuda_graph: {impl: none}
 fsdp: {strategy: optim_grads, double_buffer: false}
 )"},
+      {"threads",
+       R"(model:
+  {pattern: "*E-", hidden: 16, vocab: 32,
+   moe: {experts: 4, top_k: 1, hidden: 16, router: sigmoid, expert_bias: true}}
+training: {steps: 4, microbatches: 2, in_flight: 2, eval_every: 2}
+fsdp: {strategy: optim_grads_params, unit: 1}
+parallel: {data: 2}
+)"},
+      {"threads-four",
+       R"(model: {pattern: "*-*", hidden: 16, vocab: 32}
+training: {steps: 3, microbatches: 1}
+cuda_graph: {impl: none}
+fsdp: {strategy: optim_grads}
+parallel: {data: 4}
+)"},
+      {"experts-within",
+       R"(model:
+  {pattern: "*E", hidden: 16, vocab: 32,
+   moe: {experts: 3, top_k: 1, hidden: 16, router: sigmoid, expert_bias: true, aux_loss: 0.01}}
+training:
+  {steps: 5, microbatches: 4, in_flight: 2,
+   change_microbatches_at: [{step: 2, microbatches: 2}]}
+cuda_graph: {modules: [attn, moe_router], capture_passes: 2}
+fsdp: {strategy: optim_grads}
+)"},
+      {"experts-change",
+       R"(model:
+  {pattern: "*E", hidden: 16, vocab: 32,
+   moe: {experts: 3, top_k: 1, hidden: 16, aux_loss: 0.01}}
+training:
+  {steps: 5, microbatches: 4, in_flight: 2,
+   change_microbatches_at: [{step: 2, microbatches: 2}]}
+cuda_graph: {modules: [attn, moe_router]}
+fsdp: {strategy: optim_grads}
+)"},
+      {"dropout",
+       R"(model: {pattern: "*-", hidden: 16, vocab: 32, dropout: 0.25}
+training: {steps: 2, microbatches: 2}
+cuda_graph: {impl: none}
+)"},
+      {"long",
+       R"(model: {pattern: "*-", hidden: 16, vocab: 32, tied_embedding: true}
+training: {steps: 12, microbatches: 2, optimizer: {eps: 1.0e-3, weight_decay: 0.1}}
+cuda_graph: {impl: none}
+)"},
+      {"evictions",
+       R"(model: {pattern: "*-", hidden: 16, vocab: 32}
+data: {pack_length: 32}
+training: {steps: 8, microbatches: 2, recapture_at: [5]}
+cuda_graph: {max_packed_seqs: [2, 4, 8], graph_memory_limit: 125000, warmup_steps: 1}
+expect: {counters: {graphs_captured: 56, graphs_evicted: 40}}
+)"},
+      {"own-scalars",
+       R"(model: {pattern: "*-", hidden: 16, vocab: 32}
+data: {pack_length: 32}
+training:
+  {steps: 6, microbatches: 2,
+   optimizer: {schedule: linear, lr_warmup: 3, decay_steps: 3, min_lr: 1.0e-4}}
+fsdp: {strategy: optim_grads}
+parallel: {data: 2}
+)"},
+      {"whole-buckets",
+       R"(model: {pattern: "*-", hidden: 16, vocab: 32}
+data: {pack_length: 32}
+training: {steps: 5, microbatches: 2, in_flight: 2, eval_every: 2}
+cuda_graph: {impl: full_iteration, max_packed_seqs: [3, 6], warmup_steps: 1}
+)"},
+      {"whole-counts",
+       R"(model: {pattern: "*-", hidden: 16, vocab: 32}
+training:
+  {steps: 6, microbatches: 4, in_flight: 2, eval_every: 1,
+   change_microbatches_at: [{step: 3, microbatches: 2}]}
+cuda_graph: {impl: full_iteration, max_packed_seqs: 6, warmup_steps: 1}
+)"},
   };
   return list;
 }
@@ -148,9 +238,14 @@ inline const std::map<std::string, Scenario>& library_scenarios() {
                              "graph-memory-limit-full-iteration",
                              "moe-capacity-drops",
                              "moe-dropless-host-sync",
+                             "cudnn-attention-graphs",
+                             "offload-ahead-full-iteration",
                              "offload-captured-ahead",
+                             "offload-captured-ranks",
+                             "offload-experts-delayed",
                              "offload-experts-sync-free",
                              "offload-fraction",
+                             "offload-full-iteration-slack",
                              "offload-pool-slack",
                              "offload-shared-memory",
                              "shared-memory",

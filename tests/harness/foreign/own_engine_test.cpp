@@ -98,14 +98,22 @@ constexpr Planted kPlanted[] = {
     {"delayed-offload-ignores-compute", "experts", "R3"},
     {"recompute-of-norms-left-out", "eager", "R4"},
     {"recompute-of-scans-left-out", "eager", "R4"},
-    {"gather-not-awaited", "shards", "R5"},
+    {"reduce-dropped", "ranks", "R5"},
     {"target-of-the-next-document", "offload", "R6"},
     {"scan-keeps-state-across-documents", "graphs", "R7"},
+    {"attention-reads-padded-lengths", "graphs", "R8"},
     {"fallback-truncates-to-capacity", "graphs", "R9"},
     {"gradients-not-zeroed-at-step-start", "offload", "R10"},
+    {"microbatch-share-baked", "experts-change", "R10"},
     {"last-backward-pass-dropped", "offload", "R11"},
+    {"router-losses-kept-by-slot", "experts", "R11b"},
     {"checkpoint-forgets-moments", "eager", "R13"},
+    {"checkpoint-forgets-the-gradients-so-far", "shards", "R13"},
+    {"load-keeps-the-step-begun", "shards", "R13"},
     {"offload-copies-twice", "offload-in-graphs", "R15"},
+    {"eviction-forgets-what-it-freed", "evictions", "R15"},
+    {"vectors-decay", "long", "R16b"},
+    {"tied-gradient-overwritten", "long", "R16c"},
 };
 
 TEST(OwnEngine, FaultsAreFoundByTheRelationThatNamesThem) {

@@ -66,7 +66,9 @@ TEST(Projection, LeavesWhatIsHonoured) {
 }
 
 TEST(Projection, ChangesNothingWhereAllIsHonoured) {
-  json::object all{{"feed.empty_documents", true}, {"feed.empty_packs", true}};
+  json::object all{{"feed.empty_documents", true},
+                   {"feed.empty_packs", true},
+                   {"run.resume_on_other_ranks", true}};
   for (const Key& key : schema()) all[key.path] = true;
   for (std::int64_t index = 0; index < 50; ++index) {
     const Scenario given = make_case(6, index, "small").scenario;
@@ -74,6 +76,31 @@ TEST(Projection, ChangesNothingWhereAllIsHonoured) {
     ASSERT_TRUE(projection.scenario) << projection.why_not;
     EXPECT_TRUE(projection.changes.empty()) << projection.changes.front().key;
   }
+}
+
+// Ranks of a resume stay where the engine does not change them, and what a file expects of counters
+// holds for the file as it stands alone.
+TEST(Projection, ResumesAndExpectations) {
+  json::object honours{{"feed.empty_documents", true}, {"feed.empty_packs", true}};
+  for (const Key& key : schema()) honours[key.path] = true;
+  const Scenario given =
+      read_scenario_text(
+          "schema: 1\nname: a\ntraining: {microbatches: 2, resume_at: [{step: 1, data: 1}]}\n"
+          "fsdp: {strategy: optim_grads}\nparallel: {data: 2}\n"
+          "expect: {counters: {resumes: 1}}\n",
+          "x.yaml")
+          .scenario;
+  foreign::Projection projection = foreign::project(given, honours);
+  ASSERT_TRUE(projection.scenario) << projection.why_not;
+  ASSERT_EQ(projection.changes.size(), 1u);
+  EXPECT_EQ(projection.changes.front().key, "training.resume_at");
+  EXPECT_EQ(value_of("training.resume_at", *projection.scenario), json::parse(R"([{"step": 1}])"));
+  EXPECT_TRUE(projection.scenario->expect.counters.empty());
+  honours["run.resume_on_other_ranks"] = true;
+  projection = foreign::project(given, honours);
+  ASSERT_TRUE(projection.scenario) << projection.why_not;
+  EXPECT_TRUE(projection.changes.empty());
+  EXPECT_TRUE(projection.scenario->expect.counters.contains(Counter::resumes));
 }
 
 }  // namespace
