@@ -18,11 +18,11 @@ using foreign::EngineResult;
 
 // Options that say how lockstep's own engine runs: another engine's are in its command.
 constexpr const char* kOfOurEngine[] = {
-    "device",     "cuda-object",  "plant",          "mutate-oracle", "mutate-checker", "schedules",
-    "edges",      "update-costs", "no-fork",        "any-size",      "deadline",       "skip-code",
-    "trace",      "schedule",     "jobs",           "memory-limit",  "reruns",         "shard",
-    "plant-case", "promote",      "tries",          "offload-json",  "schema",         "defaults",
-    "rules",      "built",        "offload-matrix", "times",         "fail-fast"};
+    "device",  "cuda-object",    "plant",        "mutate-oracle", "mutate-checker", "schedules",
+    "edges",   "update-costs",   "no-fork",      "any-size",      "deadline",       "skip-code",
+    "trace",   "schedule",       "jobs",         "memory-limit",  "reruns",         "plant-case",
+    "promote", "tries",          "offload-json", "schema",        "defaults",       "rules",
+    "built",   "offload-matrix", "times",        "fail-fast"};
 
 void print_failures(const std::vector<EngineResult>& results) {
   for (const EngineResult& one : results) {
@@ -75,7 +75,7 @@ void add_engine_options(Options& options) {
   options.text("engine",
                "judge this engine instead, by comparing it with itself; the command starts one "
                "rank of it (docs/engine-protocol.md)");
-  options.text("relation", "with --engine: this relation alone, such as R2 or R7:half=odd");
+  options.text("relation", "with --engine: these relations alone, such as R2,R5 or R7:half=odd");
   options.text("expect-failures",
                "with --engine: the file of its known failures, instead of the one that it names");
 }

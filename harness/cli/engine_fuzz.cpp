@@ -249,6 +249,8 @@ class EngineCampaign {
 }  // namespace
 
 ExitStatus fuzz_on_engine(const Options& options, std::uint64_t seed) {
+  if (options.has("shard"))
+    throw RequestError("--shard is of lockstep's own engine: give each fuzz --engine its own seed");
   std::fprintf(stderr, "lockstep fuzz: seed %llu, engine %s\n",
                static_cast<unsigned long long>(seed), options.text("engine").c_str());
   return EngineCampaign(options, seed).run();

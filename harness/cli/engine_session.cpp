@@ -16,7 +16,7 @@ foreign::HostOptions host_options(const Options& options) {
   if (options.knows("timeout") && options.has("timeout"))
     host.deadline_s = options.seconds("timeout");
   if (options.knows("relation") && options.has("relation"))
-    host.relations.push_back(foreign::asked_relation(options.text("relation")));
+    host.relations = foreign::asked_relations(options.text("relation"));
   return host;
 }
 

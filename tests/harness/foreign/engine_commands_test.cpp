@@ -133,10 +133,21 @@ TEST_F(EngineCommands, DescribeSaysWhatIsHonouredAndProjected) {
   EXPECT_EQ(report(folder_ / "d.json").at("described").as_array().size(), 1u);
 }
 
+TEST_F(EngineCommands, VerifyTakesAShareOfTheFilesAndSeveralRelations) {
+  const Ran ran = run_lockstep("verify --shard 1/2 --relation R1,R8:half=odd,variant=zero,R15 " +
+                               scenario("eager") + " " + scenario("offload") + with_engine());
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+  EXPECT_NE(ran.out.find("1 held"), std::string::npos) << ran.out;
+  for (const char* relation : {"R1 repeat", "R8 padding", "R15 counters"})
+    EXPECT_NE(ran.out.find(relation), std::string::npos) << relation << "\n" << ran.out;
+  EXPECT_NE(ran.out.find("3 relations"), std::string::npos) << ran.out;
+}
+
 TEST_F(EngineCommands, RefusesWhatDoesNotFitTogether) {
   for (const auto& [words, what] :
        {std::pair("verify --device sim", "--device is of lockstep's own engine"),
         std::pair("fuzz --jobs 2", "--jobs is of lockstep's own engine"),
+        std::pair("fuzz --shard 0/2", "--shard is of lockstep's own engine"),
         std::pair("verify --relation R77", "there is no relation R77"),
         std::pair("verify --relation R7:half", "'half' is no choice"),
         std::pair("replay nowhere.yaml", "nowhere.yaml")}) {
