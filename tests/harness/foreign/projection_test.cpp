@@ -1,4 +1,4 @@
-// What is left of random scenarios on engines that honour little: only what they honour, legal, and
+// Random scenarios on engines that honour little are left with what these honour, legal, and
 // the same when it is projected once more.
 #include "harness/foreign/projection.h"
 
