@@ -21,7 +21,7 @@ void validate(boost::any& value, const std::vector<std::string>& words, Duration
 // What help, completion and the manual say of one option.
 struct OptionHelp {
   std::string name;  // Without its dashes.
-  char letter = 0;   // Of its short form, 0 without.
+  char letter = 0;   // The letter of its short form; 0 if it has none.
   std::string help;
   bool takes_value = false;
   std::string default_value = {};         // "" without.

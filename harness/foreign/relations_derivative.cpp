@@ -12,9 +12,12 @@
 namespace lockstep::foreign {
 namespace {
 
-// The weights move by these parts of their length. The first that rounding does not hide and the
-// third derivative does not bend must agree.
-constexpr double kSteps[] = {0x1p-8, 0x1p-11, 0x1p-14};
+// The weights move by these parts of their length. One of those that rounding does not hide must
+// agree. Behind a norm of a row near 0 a loss may look straight over large steps and turn within
+// small ones, so it is the smallest two that may accuse a gradient, not the first two.
+constexpr double kSteps[] = {0x1p-8, 0x1p-11, 0x1p-14, 0x1p-17, 0x1p-20};
+// With scans, whose gated norms have such rows, larger steps accuse nothing.
+constexpr double kSmallWithScans = 0x1p-14;
 constexpr double kTolerance = 0.05;  // A part of what the loss changes by.
 constexpr double kStraight = 0.02;  // How far two steps may differ, where nothing is bent any more.
 constexpr double kLossRounding = 0x1p-20;  // A part of a sum of token losses.
@@ -113,22 +116,26 @@ bool expect_derivative(EngineCase& one, const Known& known, const std::string& n
                        const Values& weight, Along along, std::int64_t parameter) {
   const double rounding = kLossRounding * std::abs(known.loss);
   std::optional<double> before;  // What the loss changed by at the last step, for a scale of 1.
+  std::optional<Violated> accused;
+  const bool scans = one.scenario().model.pattern.find('M') != std::string::npos;
   for (const double part : kSteps) {
     const Moved made = moved(weight, known.gradients.at(name), part, along, parameter);
-    if (made.scale < kLeastOverRounding * rounding) return false;
+    if (made.scale < kLeastOverRounding * rounding) break;
     const double change = loss_of(one, with_weight(one, name, made.up)) -
                           loss_of(one, with_weight(one, name, made.down));
     if (std::abs(change - made.change) <= kTolerance * made.scale) return true;
     const double now = change / made.scale;
     const bool straight = before && std::abs(now - *before) <= kStraight;
     before = now;
-    if (!straight) continue;
+    accused.reset();
+    if (!straight || (scans && part > kSmallWithScans)) continue;
     const TensorId id{.kind = "gradient", .name = name, .at = {}};
-    throw Violated{.reason = id.text() + " makes " + std::to_string(made.change) +
-                             " of a change of the weight " +
-                             (along == Along::gradient ? "along it" : "by chance") +
-                             ", and the loss changes by " + std::to_string(change)};
+    accused = Violated{.reason = id.text() + " makes " + std::to_string(made.change) +
+                                 " of a change of the weight " +
+                                 (along == Along::gradient ? "along it" : "by chance") +
+                                 ", and the loss changes by " + std::to_string(change)};
   }
+  if (accused) throw *accused;
   return false;
 }
 
