@@ -21,7 +21,7 @@ FAULTS = {
     "delayed-offload-ignores-compute": ("experts", "R3"),
     "recompute-of-norms-left-out": ("eager", "R4"),
     "recompute-of-scans-left-out": ("eager", "R4"),
-    "gather-not-awaited": ("shards", "R5"),
+    "weights-not-gathered-after-the-optimizer": ("shards", "R5"),
     "target-of-the-next-document": ("offload", "R6"),
     "scan-keeps-state-across-documents": ("graphs", "R7"),
     "fallback-truncates-to-capacity": ("graphs", "R9"),
