@@ -33,6 +33,7 @@ inline std::string own_engine_documents(const std::string& name) {
            "[[1, 7], [1, 2, 1, 2, 1, 2]], [[8, 8], [5, 2, 2]]]";
   if (name == "whole-buckets")
     return "documents: [[[7, 1, 9], [2, 3, 2, 2, 5, 2]], [[2, 3, 2, 2, 5, 2], [7, 1, 9]]]";
+  if (name == "steep-norm") return "documents: [[[4, 47, 45]]]";
   const std::string most =
       "documents: [[[7, 1, 9], [5, 0, 12], [30], [2, 2, 2, 2, 2]], [[20], [4, 3, 11], [1, 0, 16], "
       "[8, 8, 8]]";
@@ -179,6 +180,15 @@ cuda_graph: {impl: none}
       {"long",
        R"(model: {pattern: "*-", hidden: 16, vocab: 32, tied_embedding: true}
 training: {steps: 12, microbatches: 2, optimizer: {eps: 1.0e-3, weight_decay: 0.1}}
+cuda_graph: {impl: none}
+)"},
+      // A row of its gated norm is near 0: the loss is straight over steps of 2^-8 of a weight and
+      // turns within steps of 2^-14, so a difference over large ones is not its derivative.
+      {"steep-norm",
+       R"(model: {pattern: "-M", hidden: 136, tied_embedding: true, dropout: 0.1, mlp: {hidden: 8, activation: swiglu},
+  mamba: {d_inner: 16, conv_width: 3, chunk: 64}}
+data: {pack_length: 96}
+training: {steps: 1, in_flight: 1, seed: 622}
 cuda_graph: {impl: none}
 )"},
       {"evictions",
