@@ -1,6 +1,6 @@
-// Where the tensors of all slots lie under cuda_graph.shared_memory: a pure function of the
-// scenario. Two tensors share bytes only if they are never alive together, in no order of passes
-// that a run of the scenario may take.
+// The plan gives the tensors of all slots their addresses under cuda_graph.shared_memory. It is a
+// pure function of the scenario. Two tensors share bytes only if they are never alive together, in
+// no order of passes that a run of the scenario may take.
 #pragma once
 
 #include <cstdint>

@@ -30,8 +30,8 @@ struct LivingTensor {
   int slot = kAllSlots;
   std::int64_t bytes = 0;
   bool is_buffer = false;  // Offloading uses it: copies write it too.
-  // Where nothing is shared, the one tensor that stands in its place in all layers and slots; ""
-  // for a tensor that has memory of its own there too.
+  // The name of the one tensor that all layers and slots use in its place without shared memory; ""
+  // for a tensor that has memory of its own then too.
   std::string common = {};
   std::vector<Life> lives = {};
 };

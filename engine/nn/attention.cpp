@@ -22,7 +22,7 @@ AttentionScratch<T>::AttentionScratch(ScratchMaker maker, const Scenario& scenar
   table = maker.make_lasting<float>(rows, a.head_dim);
 }
 
-// Where the layers and slots share memory, each has its own gradients in it.
+// Each layer and slot has gradients of its own under cuda_graph.shared_memory.
 template <class T>
 AttentionScratch<T> AttentionScratch<T>::placed(SavedMaker& maker) const {
   AttentionScratch own = *this;

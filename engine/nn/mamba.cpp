@@ -27,7 +27,7 @@ MambaScratch<T>::MambaScratch(ScratchMaker maker, const Scenario& scenario) {
   scan_rows = maker.make<float>(rows, 3 * std::int64_t{shape.heads});
 }
 
-// Where the layers and slots share memory, each has its own gradients in it.
+// Each layer and slot has gradients of its own under cuda_graph.shared_memory.
 template <class T>
 MambaScratch<T> MambaScratch<T>::placed(SavedMaker& maker) const {
   MambaScratch own = *this;

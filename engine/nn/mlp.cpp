@@ -17,7 +17,7 @@ MlpScratch<T>::MlpScratch(ScratchMaker maker, const Scenario& scenario) {
   dnorm = maker.make<T>(rows, model.hidden);
 }
 
-// Where the layers and slots share memory, each has its own gradients in it.
+// Each layer and slot has gradients of its own under cuda_graph.shared_memory.
 template <class T>
 MlpScratch<T> MlpScratch<T>::placed(SavedMaker& maker) const {
   MlpScratch own = *this;

@@ -58,7 +58,7 @@ MoeScratch<T>::MoeScratch(ScratchMaker maker, const Scenario& scenario)
   shared_dx = maker.make<T>(tokens, model.hidden);
 }
 
-// Where the layers and slots share memory, each has its own gradients in it.
+// Each layer and slot has gradients of its own under cuda_graph.shared_memory.
 template <class T>
 MoeScratch<T> MoeScratch<T>::placed(SavedMaker& maker) const {
   MoeScratch own = *this;
