@@ -105,12 +105,9 @@ EngineProcess::~EngineProcess() { end(0); }
 
 void EngineProcess::ask(boost::json::object request) {
   const Stream stream = read_some(replies_, unread_);
-  using enum EngineFailure::When;
-  if (!unread_.empty()) {
-    const std::string what = "wrote a reply when nothing was asked: " + beginning_of(unread_);
-    throw EngineFailure(JudgeKind::protocol, told(what), between);
-  }
-  if (stream == Stream::ended) throw EngineFailure(JudgeKind::crash, told(how_it_died()), between);
+  if (!unread_.empty()) unasked(unread_);
+  if (stream == Stream::ended)
+    throw EngineFailure(JudgeKind::crash, told(how_it_died()), EngineFailure::When::between);
   request["id"] = number_ + 1;
   std::string line = boost::json::serialize(request) + "\n";
   if (line.size() > kMostOfALine) throw Skipped("the request takes a line of more than 1 MiB");
@@ -185,6 +182,8 @@ void EngineProcess::take_line(const std::string& line) {
     broken("wrote what is no JSON object: " + beginning_of(line));
   boost::json::object& message = value.as_object();
   const boost::json::value* const id = message.if_contains("id");
+  // It was written before this request and came late: no run of this case is to blame.
+  if (id != nullptr && id->is_int64() && id->as_int64() < number_) unasked(line);
   if (id == nullptr || !id->is_int64() || id->as_int64() != number_)
     broken("wrote no reply to request " + std::to_string(number_) + ": " + beginning_of(line));
   if (const boost::json::value* const phase = message.if_contains("phase")) {
@@ -222,6 +221,12 @@ std::string EngineProcess::told(const std::string& what) const {
 
 void EngineProcess::broken(const std::string& what) const {
   throw EngineFailure(JudgeKind::protocol, told(what));
+}
+
+void EngineProcess::unasked(const std::string& line) const {
+  throw EngineFailure(JudgeKind::protocol,
+                      told("wrote a reply when nothing was asked: " + beginning_of(line)),
+                      EngineFailure::When::between);
 }
 
 bool EngineProcess::has_ended() const { return child_ < 0 || lockstep::has_ended(child_); }

@@ -53,6 +53,7 @@ class EngineProcess {
   void log(const char* sign, const std::string& line) const;
   std::string how_it_died();
   [[noreturn]] void broken(const std::string& what) const;
+  [[noreturn]] void unasked(const std::string& line) const;
 
   int rank_ = 0;
   pid_t child_ = -1;

@@ -161,7 +161,10 @@ void pass(const std::string& how, const std::string& op, std::string& rest) {
     if (op == "run" && spoil != kAfterARun.end()) spoil->second(reply);
     if (op == "run" && (how == "not-deterministic" || (how == "unstable-once" && runs == 8)))
       first_gradient(reply)["sha256"] = std::string(63, 'a') + std::to_string(runs % 10);
-    write_all(replies, json::serialize(reply) + "\n");
+    std::string text = json::serialize(reply) + "\n";
+    // In one write, so that it is there before the next request is written.
+    if (op == "reset" && how == "talks-between-cases") text += "{\"id\":0}\n";
+    write_all(replies, text);
     return;
   }
 }
@@ -196,17 +199,19 @@ int main(int count, char** words) {
   std::signal(SIGPIPE, SIG_IGN);
   start_engine(words[2]);
   std::string asked, answered, line;
+  bool was_reset = false;
   while (read_line(requests, asked, line)) {
     const std::string op(json::parse(line).as_object().at("op").as_string());
     runs += op == "run";
     const auto spoil = kBeforeARun.find(how);
     if (op == "run" && spoil != kBeforeARun.end()) spoil->second();
     if (op == "check" && how == "silent") sleep_for_ever();
+    if (op == "check" && was_reset && how == "talks-late") write_all(replies, "{\"id\":0}\n");
+    was_reset = op == "reset";
     write_all(to_engine, line + "\n");
     pass(how, op, answered);
     if (op == "reset" && how == "dies-between-cases") ::_exit(1);
     if (op == "check" && how == "dies-after-every-check") ::_exit(1);
-    if (op == "reset" && how == "talks-between-cases") write_all(replies, "{\"id\":0}\n");
     if (op == "bye") break;
   }
   ::close(to_engine);
