@@ -1,0 +1,23 @@
+// DOT8 of arithmetic.md 5.3 for many results at once. Every form has the bits of dot8 in
+// oracle/arithmetic/fp8.h.
+#pragma once
+
+#include <cstdint>
+
+#include "oracle/arithmetic/factors.h"
+#include "oracle/arithmetic/fp8.h"
+
+namespace lockstep::oracle {
+
+enum class Fp8Form : std::uint8_t { scalar, avx2, avx512 };
+
+bool supported(Fp8Form form);  // Whether this processor can run it.
+Fp8Form fastest_fp8();
+
+// Writes c(i, j) = DOT8 over k of the codes a(i, k), b(k, j) to c[i * stride + j]. Groups of 32 and
+// runs of 128 count from k = 0.
+void fp8_dots(std::int64_t rows, std::int64_t cols, std::int64_t depth, Left<std::uint8_t> a,
+              const Fp8Type& type_a, Right<std::uint8_t> b, const Fp8Type& type_b, float* c,
+              std::int64_t stride, Fp8Form form = fastest_fp8());
+
+}  // namespace lockstep::oracle
