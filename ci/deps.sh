@@ -19,6 +19,7 @@ if [[ -n ${LOCKSTEP_SKIP_DEPS:-} ]]; then exit 0; fi
 
 packages=(
   g++ cmake ninja-build ccache python3 python3-yaml
+  iproute2 # The tests on two machines.
   "libboost$boost-dev" "libboost-program-options$boost-dev" "libboost-json$boost-dev"
   zlib1g-dev libssl-dev libyaml-cpp-dev libgtest-dev libgmock-dev librapidcheck-dev
 )

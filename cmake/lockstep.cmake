@@ -23,7 +23,7 @@ set(LOCKSTEP_CUDA_ARITHMETIC --fmad=false -Xcompiler=-ffp-contract=off -gencode=
 # planted fault and one DeviceError, and the C++ runtime stays a shared library, of which a process has one copy:
 # what one side allocates or throws, the other may free or catch. tests/install proves it.
 set(CMAKE_BUILD_RPATH ${PROJECT_BINARY_DIR}/lib)
-set(LOCKSTEP_TEST_EXIT_SKIPPED 77)  # tests/on_gpu.sh: this machine has too few GPUs.
+set(LOCKSTEP_TEST_EXIT_SKIPPED 77)  # tests/on_gpu.sh: this machine has too few GPUs; tests/on_two_machines.sh.
 
 # lockstep_module(name SOURCES ... USES ... [PRECOMPILED [headers...]] [COLD]): a static library lockstep::name.
 # PRECOMPILED: the common outside headers, and these. COLD: nothing waits for its code, so it is optimised less, which
@@ -46,10 +46,11 @@ endfunction()
 
 # lockstep_ctest(name COMMAND program arguments... [LABELS ...] [GPUS n] [TIMEOUT s] [SKIPS] [ALONE] [SOURCE]): one entry
 # of ctest, here and in the installed tree. Arguments may hold @ROOT@ (the folder that has scenarios/ and tests/), @BIN@
-# (that of `lockstep`) and @TESTS@ (that of the test programs). Labels: host, gpu, multi_gpu, slow, canary. A test for a
+# (that of `lockstep`) and @TESTS@ (that of the test programs). Labels: host, gpu, multi_gpu, net, slow, canary. A test for a
 # GPU takes one of CTest's resource specification; one with the label multi_gpu takes GPUS of them (2 if it does not say)
 # where the machine has so many (tests/several_gpus.cmake), and runs alone, since without a specification nobody else
-# would leave them to it. Both are skipped where there are too few. SKIPS: the program itself says by its status that this machine has not what the test
+# would leave them to it. Both are skipped where there are too few. A test with the label net makes machines of its own
+# (tests/on_two_machines.sh), and is skipped where that is forbidden. SKIPS: the program itself says by its status that this machine has not what the test
 # takes. ALONE: it measures what all programs of a machine share. SOURCE: it reads the source tree, so it is here alone.
 function(lockstep_ctest name)
   cmake_parse_arguments(arg "SKIPS;ALONE;SOURCE" "TIMEOUT;GPUS" "COMMAND;LABELS" ${ARGN})
@@ -72,6 +73,10 @@ function(lockstep_ctest name)
   endif()
   if(gpus)
     set(command bash @ROOT@/tests/on_gpu.sh ${gpus} ${command})
+  endif()
+  if("net" IN_LIST arg_LABELS)
+    set(command bash @ROOT@/tests/on_two_machines.sh ${command})
+    set(arg_SKIPS ON)
   endif()
   set(properties "LABELS \"${arg_LABELS}\" TIMEOUT ${arg_TIMEOUT}")
   if(gpus OR arg_SKIPS)

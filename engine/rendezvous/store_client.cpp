@@ -2,7 +2,9 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <functional>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "engine/rendezvous/collective_errors.h"
@@ -14,6 +16,11 @@ namespace {
 namespace asio = boost::asio;
 using Tcp = asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
+
+// What has not answered by then is asked anew: the system would ask after ever longer times, or,
+// where the other machine was started again, never.
+constexpr auto kPatience = std::chrono::seconds(5);
+constexpr const char* kNoAnswer = "nothing answers there";
 
 class StoreClient final : public Peers {
  public:
@@ -30,9 +37,14 @@ class StoreClient final : public Peers {
 
  private:
   void connect() {
+    handshake_.reset();
     const auto found = [this](const ErrorCode& error, const Tcp::resolver::results_type& places) {
       if (error) return try_again(error);
       const auto socket = std::make_shared<Connection::Socket>(context_);
+      limit_wait([socket] {
+        ErrorCode ignored;
+        socket->close(ignored);
+      });
       asio::async_connect(*socket, places,
                           [this, socket](const ErrorCode& failure, const Tcp::endpoint&) {
                             failure ? try_again(failure) : join(std::move(*socket));
@@ -40,8 +52,18 @@ class StoreClient final : public Peers {
     };
     resolver_.async_resolve(server_.host, std::to_string(server_.port), found);
   }
+  // Until rank 0 has answered the hello: from then on this rank may be one of the run's, and is not
+  // welcome a second time.
+  void limit_wait(std::function<void()> give_up) {
+    patience_.expires_after(kPatience);
+    patience_.async_wait([this, give_up = std::move(give_up)](const ErrorCode& stopped) {
+      if (!stopped && !handshake_) give_up();
+    });
+  }
   // Rank 0 may not be there yet.
-  void try_again(const ErrorCode& error) { try_again(error.message()); }
+  void try_again(const ErrorCode& error) {
+    try_again(error == asio::error::operation_aborted ? std::string(kNoAnswer) : error.message());
+  }
   void try_again(const std::string& why) {
     {
       const std::lock_guard lock(membership_.mutex);
@@ -62,7 +84,7 @@ class StoreClient final : public Peers {
     connection_ = std::make_shared<Connection>(std::move(socket), most_waiting(membership_.size()));
     connection_->start([this](Message message) { hear(std::move(message)); },
                        [this](const std::string& why) { lose(why); });
-    handshake_.reset();
+    limit_wait([connection = connection_] { connection->close(kNoAnswer); });
     own_random_ = random_digest();
     connection_->send(shared({.kind = Message::Kind::hello,
                               .from = membership_.rank,
@@ -145,7 +167,7 @@ class StoreClient final : public Peers {
   const TcpAddress server_;
   const RunIdentity run_;
   Tcp::resolver resolver_{context_};
-  asio::steady_timer again_{context_};
+  asio::steady_timer again_{context_}, patience_{context_};
   // Null until there is a connection; nothing is sent before the welcome.
   std::shared_ptr<Connection> connection_;
   Digest own_random_ = {};

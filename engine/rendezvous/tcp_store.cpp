@@ -60,9 +60,11 @@ TcpStore::~TcpStore() {
   const bool failing = std::uncaught_exceptions() > 0;
   endpoint_->leave(
       shared({.kind = failing ? Message::Kind::failed : Message::Kind::ended, .from = rank()}));
+  // The others may still need this rank's last post, which the system no longer sends again for
+  // long once the process has ended.
+  const Clock::duration patience = failing ? std::chrono::seconds(1) : deadline();
   std::unique_lock lock(membership_->mutex);
-  membership_->news.wait_for(lock, std::chrono::seconds(1),
-                             [&] { return membership_->connections == 0; });
+  membership_->news.wait_for(lock, patience, [&] { return membership_->connections == 0; });
 }
 
 // ---- A round ------------------------------------------------------------------------------------

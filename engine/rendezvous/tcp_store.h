@@ -42,7 +42,9 @@ class TcpStore final : public Store {
   // nobody has within the deadline. `run` is equal in all processes of a run.
   TcpStore(const TcpAddress& address, const RunIdentity& run, int rank, int ranks,
            double deadline_s);
-  ~TcpStore() override;  // Waits up to a second until the others have read its last message.
+  // Waits until the others have read its last message: up to the deadline, or up to a second if
+  // this rank fails.
+  ~TcpStore() override;
 
   std::span<const std::byte> posted_by(int peer) const override;
 

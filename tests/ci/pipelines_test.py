@@ -11,7 +11,7 @@ import run_job
 
 SKIPPED = 77
 # Labels that a test may carry (contract of the command line).
-LABELS = {"host", "gpu", "multi_gpu", "slow", "canary"}
+LABELS = {"host", "gpu", "multi_gpu", "net", "slow", "canary"}
 JOBS = {"cpu", "gpu", "nightly-gpu", "nightly-sanitizers", "nightly"}
 
 

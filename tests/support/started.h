@@ -32,8 +32,10 @@ inline std::vector<std::string> words_of(const std::string& line) {
 class Started {
  public:
   // `file_bytes`: no file may grow beyond it; 0 for no limit. What it says goes to `output`.
+  // `before` is called in the new process, which then becomes the program.
   explicit Started(const std::string& line, std::int64_t file_bytes = 0,
-                   const std::string& output = "/dev/null") {
+                   const std::string& output = "/dev/null",
+                   const std::function<void()>& before = {}) {
     const std::string program = lockstep_program();
     const std::vector<std::string> words = words_of(line);
     std::vector<const char*> arguments{program.c_str()};
@@ -46,6 +48,7 @@ class Started {
     ::dup2(to, STDERR_FILENO);
     const rlimit limit{static_cast<rlim_t>(file_bytes), static_cast<rlim_t>(file_bytes)};
     if (file_bytes > 0) ::setrlimit(RLIMIT_FSIZE, &limit);
+    if (before) before();
     ::execv(program.c_str(), const_cast<char**>(arguments.data()));
     ::_exit(127);
   }
