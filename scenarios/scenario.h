@@ -63,6 +63,21 @@ enum class Poison : std::uint8_t { fresh, freed, padding, staging };
 enum class DelayStream : std::uint8_t { compute, d2h, h2d, gather, reduce, graph, loader };
 enum class ScheduleKind : std::uint8_t { program, random, pct };
 enum class ExpectedVerdict : std::uint8_t { holds, violated, refused };
+enum class Fp8Recipe : std::uint8_t { current, delayed };
+enum class Fp8Algorithm : std::uint8_t { max, most_recent };
+// The linear layers whose products fp8 replaces (docs/arithmetic.md, section 5).
+enum class Fp8Layer : std::uint8_t {
+  qkv_linear,
+  attn_proj,
+  mlp_fc1,
+  mlp_fc2,
+  mamba_in_proj,
+  mamba_out_proj,
+  expert_fc1,
+  expert_fc2,
+  shared_fc1,
+  shared_fc2
+};
 
 // Documents of one microbatch: lengths in tokens. [step][global microbatch][document].
 using MicrobatchLengths = std::vector<std::int64_t>;
@@ -226,6 +241,15 @@ struct Scenario {
     std::string judge = "none";
     std::map<Counter, CounterRule, ByName> counters;
   } expect;
+
+  struct Fp8 {
+    Fp8Recipe recipe = Fp8Recipe::current;
+    std::int64_t history = 1024;
+    Fp8Algorithm algorithm = Fp8Algorithm::max;
+    std::int64_t margin = 0;
+    std::vector<Fp8Layer> save_original_input;
+    bool weight_cache = true, param_gather = false;
+  } fp8;
 
   // Not a key: the folder that `data.path` is relative to. Not part of the canonical form.
   std::string folder;

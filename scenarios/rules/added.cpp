@@ -7,6 +7,7 @@
 
 #include "scenarios/by_one_rank.h"
 #include "scenarios/documents/layout.h"
+#include "scenarios/fp8.h"
 #include "scenarios/rules/check.h"
 #include "scenarios/rules/legality.h"
 
@@ -45,6 +46,50 @@ Findings shared_memory_is_partial(const Scenario& scenario) {
   const Scenario::CudaGraph& graph = scenario.cuda_graph;
   if (!graph.shared_memory || graph.impl == GraphImpl::partial) return {};
   return {{"cuda_graph.shared_memory", "false", ""}};
+}
+
+bool is_fp8(const Scenario& scenario) { return holds(scenario.numerics, Numerics::fp8); }
+
+Findings delayed_scaling_warms_up(const Scenario& scenario) {
+  const Scenario::CudaGraph& graph = scenario.cuda_graph;
+  const bool delayed = is_fp8(scenario) && scenario.fp8.recipe == Fp8Recipe::delayed;
+  if (!delayed || !with_graphs(scenario) || graph.warmup_steps > 0) return {};
+  return {{"cuda_graph.warmup_steps", "1", ""}};
+}
+
+Findings saved_inputs_have_their_layer(const Scenario& scenario) {
+  if (!is_fp8(scenario)) return {};
+  std::vector<Fp8Layer> there = scenario.fp8.save_original_input;
+  std::erase_if(there, [&](Fp8Layer layer) { return !has_fp8_layer(scenario.model, layer); });
+  if (there == scenario.fp8.save_original_input) return {};
+  return {{"fp8.save_original_input", set_text(there), set_text(scenario.fp8.save_original_input)}};
+}
+
+Findings saved_inputs_hold_what_is_recomputed(const Scenario& scenario) {
+  if (!is_fp8(scenario)) return {};
+  std::vector<Fp8Layer> all = scenario.fp8.save_original_input;
+  for (const Fp8Layer layer : implied_original_inputs(scenario.model)) {
+    if (!holds(all, layer)) all.push_back(layer);
+  }
+  if (all.size() == scenario.fp8.save_original_input.size()) return {};
+  std::sort(all.begin(), all.end());
+  return {{"fp8.save_original_input", set_text(all), set_text(scenario.fp8.save_original_input)}};
+}
+
+Findings gathered_codes_need_shards(const Scenario& scenario) {
+  if (!is_fp8(scenario) || !scenario.fp8.param_gather || with_sharding(scenario)) return {};
+  return {{"fp8.param_gather", "false", ""}};
+}
+
+Findings cached_codes_last(const Scenario& scenario) {
+  if (!is_fp8(scenario) || !scenario.fp8.weight_cache || scenario.fp8.param_gather) return {};
+  if (scenario.fsdp.strategy != Sharding::optim_grads_params) return {};
+  return {{"fp8.weight_cache", "false", ""}};
+}
+
+Findings gathered_codes_are_cached(const Scenario& scenario) {
+  if (!is_fp8(scenario) || !scenario.fp8.param_gather || scenario.fp8.weight_cache) return {};
+  return {{"fp8.weight_cache", "true", ""}};
 }
 
 std::string list_text(const std::vector<Scenario::Resume>& list) {
@@ -195,6 +240,29 @@ std::span<const Rule> added_rules() {
        "nodes",
        shared_memory_is_partial, "cuda_graph.shared_memory cuda_graph.impl",
        "cuda_graph: {impl: none, shared_memory: true}"},
+      {"L46", "fp8: recipe delayed with graphs needs warmup_steps above 0",
+       "the first step takes exponents from its own operands", delayed_scaling_warms_up,
+       "fp8.recipe cuda_graph.impl cuda_graph.warmup_steps numerics",
+       "numerics: [fp8], fp8: {recipe: delayed}, cuda_graph: {warmup_steps: 0}"},
+      {"L47",
+       "fp8: a layer of save_original_input must be in the pattern, shared_* need shared_hidden",
+       "nothing to save", saved_inputs_have_their_layer,
+       "fp8.save_original_input model.pattern model.moe.shared_hidden numerics",
+       "numerics: [fp8], model: {pattern: \"M-\"}, fp8: {save_original_input: [attn_proj]}"},
+      {"L48", "fp8: save_original_input must hold the layers whose input is recomputed",
+       "else nobody reads what is computed again", saved_inputs_hold_what_is_recomputed,
+       "fp8.save_original_input model.recompute numerics",
+       "numerics: [fp8], model: {recompute: [mlp_act]}, fp8: {save_original_input: []}"},
+      {"L49", "fp8: param_gather needs a strategy other than no_shard", "nothing is gathered",
+       gathered_codes_need_shards, "fp8.param_gather fsdp.strategy numerics",
+       "numerics: [fp8], fp8: {param_gather: true}"},
+      {"L50", "fp8: weight_cache under optim_grads_params needs param_gather",
+       "gathered memory does not last", cached_codes_last,
+       "fp8.weight_cache fp8.param_gather fsdp.strategy numerics",
+       "numerics: [fp8], fp8: {weight_cache: true}, fsdp: {strategy: optim_grads_params}"},
+      {"L51", "fp8: param_gather needs weight_cache", "only shards are quantised",
+       gathered_codes_are_cached, "fp8.param_gather fp8.weight_cache numerics",
+       "numerics: [fp8], fp8: {param_gather: true, weight_cache: false}, fsdp: {strategy: optim}"},
   };
   return kRules;
 }

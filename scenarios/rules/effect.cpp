@@ -70,6 +70,14 @@ void add_machinery(const Scenario& scenario, std::vector<std::string>& keys) {
   if (scenario.checker.schedule.kind != ScheduleKind::pct) keys.push_back("checker.schedule.depth");
 }
 
+void add_fp8(const Scenario& scenario, std::vector<std::string>& keys) {
+  if (!holds(scenario.numerics, Numerics::fp8)) {
+    keys.push_back("fp8");
+  } else if (scenario.fp8.recipe == Fp8Recipe::current) {
+    keys.insert(keys.end(), {"fp8.history", "fp8.algorithm", "fp8.margin"});
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> keys_without_effect(const Scenario& scenario) {
@@ -77,6 +85,7 @@ std::vector<std::string> keys_without_effect(const Scenario& scenario) {
   add_model(scenario, keys);
   add_data(scenario, keys);
   add_machinery(scenario, keys);
+  add_fp8(scenario, keys);
   return keys;
 }
 

@@ -34,7 +34,9 @@ Findings mamba_heads_are_whole(const Scenario& scenario) {
 }
 
 Findings bf16_widths_fill_rows(const Scenario& scenario) {
-  if (!holds(scenario.numerics, Numerics::bf16)) return {};
+  const bool is_fp8 = holds(scenario.numerics, Numerics::fp8);
+  if (!is_fp8 && !holds(scenario.numerics, Numerics::bf16)) return {};
+  const std::int64_t width = is_fp8 ? 16 : 8;
   Findings findings;
   const auto multiple = [&](const char* key, std::int64_t value, std::int64_t step) {
     if (value % step == 0) return;
@@ -42,7 +44,7 @@ Findings bf16_widths_fill_rows(const Scenario& scenario) {
                         to_string(value) + " is no multiple of " + to_string(step)});
   };
   const Scenario::Model& model = scenario.model;
-  multiple("model.hidden", model.hidden, 8);
+  multiple("model.hidden", model.hidden, width);
   multiple("model.vocab", model.vocab, 8);
   if (has_layer(scenario, '*')) multiple("model.attention.head_dim", model.attention.head_dim, 16);
   if (has_layer(scenario, 'M')) {
@@ -50,19 +52,19 @@ Findings bf16_widths_fill_rows(const Scenario& scenario) {
     const std::int64_t head = model.mamba.head_dim % 16 == 0
                                   ? model.mamba.head_dim
                                   : nearest_multiple(model.mamba.head_dim, 16);
-    if (model.mamba.d_inner % 8 != 0) {
-      findings.push_back({"model.mamba.d_inner",
-                          to_string(nearest_multiple(model.mamba.d_inner, head)),
-                          to_string(model.mamba.d_inner) + " is no multiple of 8"});
+    if (model.mamba.d_inner % width != 0) {
+      findings.push_back(
+          {"model.mamba.d_inner", to_string(nearest_multiple(model.mamba.d_inner, head)),
+           to_string(model.mamba.d_inner) + " is no multiple of " + to_string(width)});
     }
     multiple("model.mamba.head_dim", model.mamba.head_dim, 16);
     multiple("model.mamba.state", model.mamba.state, 16);
     multiple("model.mamba.chunk", model.mamba.chunk, 16);
   }
-  if (has_layer(scenario, '-')) multiple("model.mlp.hidden", model.mlp.hidden, 8);
+  if (has_layer(scenario, '-')) multiple("model.mlp.hidden", model.mlp.hidden, width);
   if (has_layer(scenario, 'E')) {
-    multiple("model.moe.hidden", model.moe.hidden, 8);
-    multiple("model.moe.shared_hidden", model.moe.shared_hidden, 8);
+    multiple("model.moe.hidden", model.moe.hidden, width);
+    multiple("model.moe.shared_hidden", model.moe.shared_hidden, width);
   }
   multiple("data.pack_length", scenario.data.pack_length, 16);
   return findings;
@@ -114,8 +116,9 @@ std::span<const Rule> model_rules() {
        "model.mamba.d_inner model.mamba.head_dim model.mamba.groups",
        "model: {mamba: {d_inner: 60}}"},
       {"L03",
-       "bf16: hidden, d_inner, vocab and MLP widths are multiples of 8; head_dims, state, chunk, "
-       "pack_length of 16",
+       "bf16, fp8: hidden, d_inner, vocab and MLP widths are multiples of 8, in fp8 all but vocab "
+       "of "
+       "16; head_dims, state, chunk, pack_length of 16",
        "rows of 16 bytes, k16 groups. Derived widths are padded by the engine",
        bf16_widths_fill_rows,
        "numerics model.hidden model.vocab model.attention.head_dim model.mamba.d_inner "

@@ -103,9 +103,16 @@ Findings recompute_has_its_layer(const Scenario& scenario) {
            set_text(modules) + " of \"" + scenario.model.pattern + "\""}};
 }
 
+// In fp8 the projection has codes of its own, unless it saves its original input.
+bool projection_shares_its_input(const Scenario& scenario) {
+  return scenario.numerics != std::vector{Numerics::fp8} ||
+         holds(scenario.fp8.save_original_input, Fp8Layer::attn_proj);
+}
+
 Findings projection_needs_core_attention(const Scenario& scenario) {
   std::vector<OffloadModule> modules = scenario.offload.modules;
-  if (!holds(modules, OffloadModule::attn_proj) || holds(modules, OffloadModule::core_attn))
+  if (!holds(modules, OffloadModule::attn_proj) || holds(modules, OffloadModule::core_attn) ||
+      !projection_shares_its_input(scenario))
     return {};
   modules.push_back(OffloadModule::core_attn);
   std::sort(modules.begin(), modules.end());
@@ -262,9 +269,9 @@ std::span<const Rule> offload_rules() {
        "mamba `M`",
        "nothing to compute again", recompute_has_its_layer, "model.recompute model.pattern",
        "model: {recompute: [moe_act]}"},
-      {"L25", "attn_proj needs core_attn",
+      {"L25", "attn_proj needs core_attn; in fp8 only if it is in save_original_input",
        "its input is core_attn's output, needed by both backwards", projection_needs_core_attention,
-       "offload.modules", "offload: {modules: [attn_proj]}"},
+       "offload.modules fp8.save_original_input numerics", "offload: {modules: [attn_proj]}"},
       {"L26", "partial: a tensor that is an input or output of a graph cannot be offloaded",
        "static buffer: nothing is freed", static_buffers_stay,
        "offload.modules cuda_graph.impl cuda_graph.modules model.pattern",

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "scenarios/documents/layout.h"
+#include "scenarios/fp8.h"
 #include "scenarios/schema/schema.h"
 
 namespace lockstep {
@@ -55,7 +56,9 @@ const std::vector<std::string>& computed_keys() {
                                              "data.distribution.median",
                                              "training.in_flight",
                                              "training.optimizer.decay_steps",
-                                             "cuda_graph.max_seqlen"};
+                                             "cuda_graph.max_seqlen",
+                                             "fp8.save_original_input",
+                                             "fp8.weight_cache"};
   return keys;
 }
 
@@ -89,6 +92,9 @@ void fill_defaults(Scenario& scenario, const std::set<std::string>& given) {
   if (computes("training.optimizer.decay_steps"))
     scenario.training.optimizer.decay_steps = scenario.training.steps;
   if (computes("cuda_graph.max_seqlen")) scenario.cuda_graph.max_seqlen.reset();
+  if (computes("fp8.save_original_input"))
+    scenario.fp8.save_original_input = implied_original_inputs(scenario.model);
+  if (computes("fp8.weight_cache")) scenario.fp8.weight_cache = default_weight_cache(scenario);
 }
 
 std::vector<DependentRange> out_of_dependent_range(const Scenario& scenario,

@@ -1,6 +1,7 @@
 #include "scenarios/schema/schema.h"
 
 #include "scenarios/documents/layout.h"
+#include "scenarios/fp8.h"
 #include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
@@ -44,6 +45,12 @@ Key added(Key key) {
   key.is_left_out = [write = key.write](const Scenario& s) {
     return write(s, Style::json) == write(Scenario(), Style::json);
   };
+  return key;
+}
+
+// The same for a key whose default follows from others.
+Key unless(Key key, bool (*is_default)(const Scenario&)) {
+  key.is_left_out = is_default;
   return key;
 }
 
@@ -520,6 +527,37 @@ void add_judging(std::vector<Key>& keys) {
            CountersType{}, AT(expect.counters))});
 }
 
+void add_fp8(std::vector<Key>& keys) {
+  keys.insert(
+      keys.end(),
+      {added(
+           key("fp8.recipe",
+               {"exponent of an operand: from the operand itself, or from those of earlier steps"},
+               Word<Fp8Recipe>{}, AT(fp8.recipe))),
+       added(key("fp8.history", {"recipe delayed: amaxes that an operand remembers", "steps"},
+                 Int{1, 1024}, AT(fp8.history))),
+       added(key("fp8.algorithm",
+                 {"recipe delayed: the amax that decides, the largest remembered or the last"},
+                 Word<Fp8Algorithm>{}, AT(fp8.algorithm))),
+       added(key("fp8.margin",
+                 {"recipe delayed: the exponent is lower by this, as room for growth", "bits"},
+                 Int{0, 8}, AT(fp8.margin))),
+       unless(key("fp8.save_original_input",
+                  {"layers that save their input in bf16, to be quantised again for the weight's "
+                   "gradient, in place of its codes; computed: those whose input is recomputed"},
+                  Set<Fp8Layer>{}, AT(fp8.save_original_input)),
+              [](const Scenario& s) {
+                return s.fp8.save_original_input == implied_original_inputs(s.model);
+              }),
+       unless(key("fp8.weight_cache",
+                  {"weights are quantised once a step, not in each pass; computed: false under "
+                   "optim_grads_params without fp8.param_gather"},
+                  Bool{}, AT(fp8.weight_cache)),
+              [](const Scenario& s) { return s.fp8.weight_cache == default_weight_cache(s); }),
+       added(key("fp8.param_gather", {"ranks exchange codes of weights, not bf16 weights"}, Bool{},
+                 AT(fp8.param_gather)))});
+}
+
 #undef AT
 
 }  // namespace
@@ -533,6 +571,7 @@ const std::vector<Key>& schema() {
     add_training(list);
     add_machinery(list);
     add_judging(list);
+    add_fp8(list);
     return list;
   }();
   return keys;

@@ -32,6 +32,10 @@ LOCKSTEP_WORDS(Poison, "fresh", "freed", "padding", "staging")
 LOCKSTEP_WORDS(DelayStream, "compute", "d2h", "h2d", "gather", "reduce", "graph", "loader")
 LOCKSTEP_WORDS(ScheduleKind, "program", "random", "pct")
 LOCKSTEP_WORDS(ExpectedVerdict, "holds", "violated", "refused")
+LOCKSTEP_WORDS(Fp8Recipe, "current", "delayed")
+LOCKSTEP_WORDS(Fp8Algorithm, "max", "most_recent")
+LOCKSTEP_WORDS(Fp8Layer, "qkv_linear", "attn_proj", "mlp_fc1", "mlp_fc2", "mamba_in_proj",
+               "mamba_out_proj", "expert_fc1", "expert_fc2", "shared_fc1", "shared_fc2")
 #undef LOCKSTEP_WORDS
 
 const std::vector<std::string>& counter_names() {
@@ -49,7 +53,7 @@ const std::vector<std::string>& rule_names() {
     std::vector<std::string> names{"none"};
     const auto number = [](int i) { return std::string(i < 10 ? "0" : "") + std::to_string(i); };
     for (int i = 1; i <= 8; ++i) names.push_back("Y" + number(i));
-    for (int i = 0; i <= 45; ++i) names.push_back("L" + number(i));
+    for (int i = 0; i <= 51; ++i) names.push_back("L" + number(i));
     return names;
   }();
   return list;

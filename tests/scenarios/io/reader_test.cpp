@@ -154,6 +154,14 @@ expect:
   error: none
   judge: none
   counters: {}
+fp8:
+  recipe: current
+  history: 1024
+  algorithm: max
+  margin: 0
+  save_original_input: []
+  weight_cache: true
+  param_gather: false
 )";
 
 TEST(Reader, EveryDefaultIsTheOneThatIsPrinted) {

@@ -1,0 +1,18 @@
+// What fp8 makes of a scenario's layers (docs/arithmetic.md, section 5).
+#pragma once
+
+#include <vector>
+
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+
+// Whether the model has this linear layer.
+bool has_fp8_layer(const Scenario::Model& model, Fp8Layer layer);
+// The layers whose input is not saved but computed again, so that their weight gradients need to
+// quantise it again. In the order of the enum.
+std::vector<Fp8Layer> implied_original_inputs(const Scenario::Model& model);
+// The default of fp8.weight_cache: memory that is gathered for each pass does not last.
+bool default_weight_cache(const Scenario& scenario);
+
+}  // namespace lockstep
