@@ -1,5 +1,6 @@
 #include "oracle/oracle.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "oracle/model/digest.h"
@@ -78,6 +79,8 @@ struct Oracle::State {
   Values expert_bias;
   AdamW adam;
   std::int64_t steps_done = 0;
+  Fp8Operands operands;
+  std::vector<Fp8Scaling> scaling;  // By operand, with the recipe `delayed`.
 
   State(const Scenario& s, const Options& o)
       : scenario(s),
@@ -88,9 +91,17 @@ struct Oracle::State {
                                     s.model.attention.rope_base)),
         parameters(initial_parameters(s, layout, mutant)),
         expert_bias(no_expert_bias<float>(s.model)),
-        adam(s.training.optimizer) {
-    if (o.numerics == Numerics::fp8)
-      throw std::invalid_argument("the oracle has fp32 and bf16 numerics only");
+        adam(s.training.optimizer),
+        operands(s.model) {
+    if (is_delayed()) scaling.assign(operands.size(), Fp8Scaling(s.fp8.history));
+  }
+
+  bool is_delayed() const {
+    return options.numerics == Numerics::fp8 && scenario.fp8.recipe == Fp8Recipe::delayed;
+  }
+  // Before the first step has ended there is no exponent of an earlier step.
+  const std::vector<Fp8Scaling>* earlier_exponents() const {
+    return is_delayed() && steps_done > 0 ? &scaling : nullptr;
   }
 
   // Returns the weights as the ops read them: those with a bf16 copy are rounded in bf16 numerics.
@@ -101,7 +112,7 @@ struct Oracle::State {
       const ParameterLayout& from = layout.parameters[p];
       const bool copied = from.has_copy() ||
                           (from.start == Start::router && mutant("moe-router-reads-the-bf16-copy"));
-      if (options.numerics != Numerics::bf16 || !copied) continue;
+      if (options.numerics == Numerics::fp32 || !copied) continue;
       store<Bf16>(values.back().data(), static_cast<std::int64_t>(values.back().size()));
     }
     return values;
@@ -125,18 +136,21 @@ struct Oracle::State {
                              step};
     const float inverse = inverse_for(pack, data.targets);
     const float inv_m = div(1.0f, static_cast<float>(data.microbatches.size()));
+    const std::vector<Fp8Scaling>* const exponents = earlier_exponents();
+    Fp8Pass fp8{operands, exponents, train || exponents == nullptr};
     const auto walk_as = [&]<class Precision>(Precision) {
-      ReferenceModel<Precision> walk({scenario.model, layout, rope, pack, weights, expert_bias,
-                                      inv_m, result.gradients, result.experts, saved, mutant},
-                                     dropout);
+      ReferenceModel<Precision> walk(
+          {scenario.model, layout, rope, pack, weights, expert_bias, inv_m, result.gradients,
+           result.experts, saved, mutant, Precision::kFp8 ? &fp8 : nullptr},
+          dropout);
       result.loss = walk.forward(inverse, train);
       if (train) walk.backward();
     };
-    if (options.numerics == Numerics::bf16) {
-      walk_as(Bf16());
-    } else {
-      walk_as(Fp32());
-    }
+    if (options.numerics == Numerics::fp32) walk_as(Fp32());
+    if (options.numerics == Numerics::bf16) walk_as(Bf16());
+    if (options.numerics == Numerics::fp8) walk_as(Fp8());
+    result.amaxes = std::move(fp8.amaxes);
+    result.fp8_failure = std::move(fp8.failure);
     if (options.keep_activations)
       result.activations = tensors(boundaries_of(scenario, microbatch), saved);
     return result;
@@ -159,6 +173,18 @@ struct Oracle::State {
         }
       }
       update_expert_bias(chosen, expert_bias[layer], mutant);
+    }
+  }
+
+  // The roll of the recipe `delayed`, behind the last backward pass of a step.
+  void roll(std::int64_t step, const StepResult& result) {
+    const Scenario::Fp8& fp8 = scenario.fp8;
+    const DelayedRecipe recipe{fp8.algorithm == Fp8Algorithm::most_recent,
+                               static_cast<int>(fp8.margin)};
+    for (std::size_t operand = 0; operand < scaling.size(); ++operand) {
+      for (const MicrobatchResult& microbatch : result.microbatches)
+        scaling[operand].pending = std::max(scaling[operand].pending, microbatch.amaxes[operand]);
+      scaling[operand].roll(step, recipe, operands.type(operand));
     }
   }
 
@@ -208,6 +234,7 @@ StepResult Oracle::step(std::int64_t step, const StepData& data) {
     if (!s.options.keep_gradients) microbatch.gradients.clear();
   }
   s.total_gradients(sums);
+  s.roll(step, result);
   result.norm = gradient_norm(s.parameters, s.mutant);
   result.clip = clip_factor(s.scenario.training.optimizer.clip, result.norm, s.mutant);
   const std::int64_t t = step + (s.mutant("adam-counts-steps-from-zero") ? 0 : 1);

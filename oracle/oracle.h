@@ -28,6 +28,10 @@ struct MicrobatchResult {
       activations;  // Stored tensors of the forward pass, in program order, if kept.
   std::vector<std::vector<float>> gradients;     // g_m per parameter index, if kept.
   std::vector<ExpertStatistics<float>> experts;  // Per layer of experts, in their order.
+  // fp8 numerics (arithmetic.md, section 5): the amax of each operand in its number's order, and
+  // the first operand with an Inf or a NaN, which is a violation; "" if there is none.
+  std::vector<std::uint32_t> amaxes = {};
+  std::string fp8_failure = {};
 };
 
 struct StepResult {

@@ -49,23 +49,30 @@ inline std::uint16_t to_bf16(float x) {
 }
 
 // The rounding of each numerics: `st` of the contract, and what else depends on the numerics.
-// `Real` is the type of everything that is not stored.
+// `Real` is the type of everything that is not stored. kFp8: whether the products of linear layers
+// are those of arithmetic.md 5.4.
 struct Fp32 {
   using Real = float;
+  static constexpr bool kFp8 = false;
   static constexpr bool kTensorCores = false;  // Whether DOT consists of FDA16.
   static constexpr int kKvBlock = 32;
   static LOCKSTEP_ORACLE_INLINE float st(float x) { return x; }
 };
 struct Bf16 {
   using Real = float;
+  static constexpr bool kFp8 = false;
   static constexpr bool kTensorCores = true;
   static constexpr int kKvBlock = 128;
   static LOCKSTEP_ORACLE_INLINE float st(float x) {
     return from_bits(static_cast<std::uint32_t>(to_bf16(x)) << 16);
   }
 };
+struct Fp8 : Bf16 {
+  static constexpr bool kFp8 = true;
+};
 struct Fp64 {
   using Real = double;
+  static constexpr bool kFp8 = false;
   static constexpr bool kTensorCores = false;
   static constexpr int kKvBlock = 32;
   static LOCKSTEP_ORACLE_INLINE double st(double x) { return x; }

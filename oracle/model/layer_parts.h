@@ -1,6 +1,7 @@
 // Data that the layers of a pass share: where they read weights, and where they leave results.
 #pragma once
 
+#include "oracle/model/fp8_product.h"
 #include "oracle/model/layout.h"
 #include "oracle/model/saved.h"
 #include "oracle/model/statistics.h"
@@ -25,6 +26,7 @@ struct Pass {
       experts;  // For this microbatch, one entry per layer of experts.
   Saved<Real>& saved;
   Mutant mutant;
+  Fp8Pass* fp8 = nullptr;  // With fp8 numerics.
 };
 
 template <class Precision>
@@ -51,10 +53,16 @@ class LayerParts {
   Matrix<Real>& product(std::string_view name, const Matrix<Real>& x, int parameter,
                         std::int64_t out) {
     Matrix<Real>& y = make(name, out);
-    linear<Precision>(pass_.pack, x, weight(parameter), y, pass_.mutant);
+    if constexpr (Precision::kFp8) {
+      fp8(parameter).forward(pass_.pack, x, weight(parameter), y);
+    } else {
+      linear<Precision>(pass_.pack, x, weight(parameter), y, pass_.mutant);
+    }
     return y;
   }
   Matrix<Real> product_backward(const Matrix<Real>& x, const Matrix<Real>& dy, int parameter) {
+    if constexpr (Precision::kFp8)
+      return fp8(parameter).backward(pass_.pack, x, weight(parameter), dy, gradient(parameter));
     gradient(parameter) = linear_weight_gradient<Precision>(pass_.pack, dy, x, pass_.mutant);
     return linear_input_gradient<Precision>(pass_.pack, dy, weight(parameter), x.cols,
                                             pass_.mutant);
@@ -66,6 +74,9 @@ class LayerParts {
   int index_;
 
  private:
+  Fp8Product fp8(int parameter) const {
+    return {*pass_.fp8, index_, fp8_layer(model_.pattern[index_], parameter)};
+  }
   std::size_t place() const { return 1 + static_cast<std::size_t>(index_); }
 
   int first_;

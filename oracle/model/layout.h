@@ -29,6 +29,14 @@ enum AttentionParameter { kQkv = 1, kProj };
 enum MlpParameter { kFc1 = 1, kFc2 };
 enum MoeParameter { kRouter = 1, kExpertFc1, kExpertFc2, kSharedFc1, kSharedFc2 };
 
+// The name of a layer's product in fp8 numerics; not for experts, which have one each.
+inline Fp8Layer fp8_layer(char symbol, int parameter) {
+  if (symbol == '*') return parameter == kQkv ? Fp8Layer::qkv_linear : Fp8Layer::attn_proj;
+  if (symbol == '-') return parameter == kFc1 ? Fp8Layer::mlp_fc1 : Fp8Layer::mlp_fc2;
+  if (symbol == 'E') return parameter == kSharedFc1 ? Fp8Layer::shared_fc1 : Fp8Layer::shared_fc2;
+  return parameter == kInProj ? Fp8Layer::mamba_in_proj : Fp8Layer::mamba_out_proj;
+}
+
 struct Layout {
   std::vector<ParameterLayout> parameters;
   std::vector<int> first;  // Index of each layer's gain.

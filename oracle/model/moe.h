@@ -28,7 +28,9 @@ class MoeLayer : LayerParts<Precision> {
     Matrix<Real>& fc1 = make("expert_fc1", buffer, widths_.expert_fc1);
     Matrix<Real>& act = make("moe_act", buffer, moe().hidden);
     Matrix<Real>& out = make("expert_out", buffer, d);
-    experts<Precision>(routed.dispatch, expert_weights(), input, fc1, act, out, pass_.mutant);
+    const ExpertWeights<Real> weights = expert_weights();
+    experts<Precision>(routed.dispatch, model_.mlp.activation, products(routed.dispatch, weights),
+                       input, fc1, act, out, pass_.mutant);
     const Matrix<Real>* shared = shares() ? &shared_forward(x) : nullptr;
     combine<Precision>(pack(), routed.routing.weights, routed.dispatch, out, shared,
                        make("proj", d), pass_.mutant);
@@ -43,9 +45,11 @@ class MoeLayer : LayerParts<Precision> {
         d_weights(routing.weights.rows, routing.weights.cols);
     combine_gradient<Precision>(pack(), routing.weights, routed.dispatch, saved("expert_out"),
                                 d_out, dy, d_weights, pass_.mutant);
+    const ExpertWeights<Real> weights = expert_weights();
     const Matrix<Real> d_buffer = experts_gradient<Precision>(
-        routed.dispatch, expert_weights(), saved("dispatched"), saved("expert_fc1"),
-        saved("moe_act"), dy, gradient(kExpertFc1), gradient(kExpertFc2), pass_.mutant);
+        routed.dispatch, model_.mlp.activation, products(routed.dispatch, weights),
+        saved("dispatched"), saved("expert_fc1"), saved("moe_act"), dy, gradient(kExpertFc1),
+        gradient(kExpertFc2), pass_.mutant);
     const Matrix<Real> dl = router_gradient(pack(), router_settings(), routing, routed.balance,
                                             d_weights, pass_.mutant);
     gradient(kRouter) = linear_weight_gradient<Unrounded<Real>>(pack(), dl, x, pass_.mutant);
@@ -84,8 +88,15 @@ class MoeLayer : LayerParts<Precision> {
     return {moe().router, moe().top_k, bias.empty() ? nullptr : bias.data()};
   }
   ExpertWeights<Real> expert_weights() const {
-    return {model_.mlp.activation, weight(kExpertFc1), weight(kExpertFc2),
-            model_.hidden,         widths_.expert_fc1, moe().hidden};
+    return {weight(kExpertFc1), weight(kExpertFc2), model_.hidden, widths_.expert_fc1,
+            moe().hidden};
+  }
+  auto products(const Dispatch& dispatch, const ExpertWeights<Real>& weights) {
+    if constexpr (Precision::kFp8) {
+      return Fp8ExpertProducts{*pass_.fp8, this->index_, weights};
+    } else {
+      return PlainExpertProducts<Precision>{dispatch, weights, pass_.mutant};
+    }
   }
 
   Routed route_rows(const Matrix<Real>& logits) const {

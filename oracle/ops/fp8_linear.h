@@ -26,9 +26,9 @@ inline std::uint32_t amax_of(const PackedBatch& pack, const Matrix<float>& x) {
   return amax;
 }
 
-inline std::uint32_t amax_of(std::span<const float> weight) {
+inline std::uint32_t amax_of(const float* weight, std::int64_t n) {
   std::uint32_t amax = 0;
-  for (const float w : weight) amax = amax_with(amax, w);
+  for (std::int64_t e = 0; e < n; ++e) amax = amax_with(amax, weight[e]);
   return amax;
 }
 
