@@ -130,7 +130,7 @@ inline float dot8(const std::uint8_t* a, std::int64_t step_a, const Fp8Type& typ
     }
     total = add(total, part);
   }
-  return total;
+  return total == total ? total : from_bits(kFda16Nan);
 }
 
 }  // namespace lockstep::oracle
