@@ -32,6 +32,7 @@ constexpr int kCasesPerProcess = 200;
 
 struct Slot {
   std::unique_ptr<RequestWorker> worker;
+  bool starts_ranks = false;  // On GPUs: the worker opens none itself.
   std::optional<Job> job;
   Stopwatch since;
 };
@@ -119,8 +120,14 @@ class Campaign {
     const bool worn =
         slot.worker && slot.worker->served() >= kCasesPerProcess && options_.run.device == "sim";
     if (slot.worker && (worn || (job.again && slot.worker->served() > 0))) slot.worker.reset();
-    if (!slot.worker)
-      slot.worker = std::make_unique<RequestWorker>(jobs_.worker(number, state_.path()));
+    const CampaignCase one = cases_.make(job);
+    const bool starts_ranks = cases_.starts_ranks_on_gpus(one);
+    if (slot.worker && !one.invalid && slot.starts_ranks != starts_ranks) slot.worker.reset();
+    if (!slot.worker) {
+      slot.starts_ranks = starts_ranks;
+      slot.worker =
+          std::make_unique<RequestWorker>(jobs_.worker(number, state_.path(), starts_ranks));
+    }
     slot.job = job;
     slot.since = Stopwatch();
     slot.worker->ask(request_of(job));

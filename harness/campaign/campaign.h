@@ -8,6 +8,7 @@
 
 #include "harness/base/errors.h"
 #include "harness/campaign/record.h"
+#include "harness/generate/outside.h"
 #include "harness/judge/runner.h"
 
 namespace lockstep {
@@ -16,6 +17,7 @@ struct CampaignOptions {
   RunOptions run;
   std::uint64_t seed = 0;
   std::string profile = "small";
+  Outside with;            // The cases must reach it; a campaign that never did fails.
   std::int64_t count = 0;  // Cases of all shards together; 0: until the budget ends.
   double budget_s = 0;     // 0: until the count is reached.
   std::int64_t shard = 0, shards = 1;
@@ -49,6 +51,8 @@ struct CampaignReport {
   TimesByKind times;
   std::vector<FailureClass> classes;
   Distribution distribution;
+  // By the place of outside_names(): the random cases that had it and were judged.
+  std::vector<std::int64_t> reached = std::vector<std::int64_t>(outside_names().size());
   bool ended_early = false;  // Budget or a signal came before the count.
   bool interrupted = false;  // It was a signal.
   std::string why_early;
@@ -64,6 +68,9 @@ CampaignReport run_campaign(const CampaignOptions& options);
 std::string campaign_text(const CampaignOptions& options, const CampaignReport& report);
 boost::json::object campaign_json(const CampaignOptions& options, const CampaignReport& report);
 std::string campaign_junit(const CampaignReport& report);
-ExitStatus campaign_status(const CampaignReport& report);
+// The names in `options.with` that no case reached, though the campaign ran to its end; "" for
+// none.
+std::string never_reached(const CampaignOptions& options, const CampaignReport& report);
+ExitStatus campaign_status(const CampaignOptions& options, const CampaignReport& report);
 
 }  // namespace lockstep

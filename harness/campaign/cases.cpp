@@ -1,24 +1,39 @@
 #include "harness/campaign/cases.h"
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
 #include "harness/report/result_json.h"
+#include "harness/run/device_choice.h"
+#include "harness/run/multi_process_case.h"
 #include "harness/run/run_case.h"
 #include "harness/run/worker.h"
 
 namespace lockstep {
 
 CampaignCase CampaignCases::make(const Job& job) const {
-  if (!job.corpus) return make_case(options_.seed, job.index, options_.profile);
+  if (!job.corpus) return make_case(options_.seed, job.index, options_.profile, options_.with);
   CampaignCase one;
   one.scenario = corpus_[static_cast<std::size_t>(job.index)].planned.scenario;
   return one;
 }
 
 std::optional<CaseResult> CampaignCases::decided(const Job& job) const {
-  if (!job.corpus) return {};
+  if (!job.corpus) return lacking_outside(job);
   return corpus_[static_cast<std::size_t>(job.index)].planned.decided;
+}
+
+// A case that needs more of the machine than there is, such as GPUs for four ranks.
+std::optional<CaseResult> CampaignCases::lacking_outside(const Job& job) const {
+  if (!options_.with.any()) return {};
+  const CampaignCase one = make(job);
+  const std::string lacks = one.invalid ? "" : lacking(one.scenario, options_.run.device);
+  if (lacks.empty()) return {};
+  CaseResult result = unjudged_case(one.scenario, run_options(job));
+  result.verdict = Verdict::skipped;
+  result.reason = lacks;
+  return result;
 }
 
 CaseRecord CampaignCases::record(const Job& job, const CampaignCase& one) const {
@@ -41,11 +56,17 @@ RunOptions CampaignCases::run_options(const Job& job) const {
   RunOptions run = options_.run;
   if (options_.plant_case >= 0 && (job.corpus || job.index != options_.plant_case))
     run.planted.engine.clear();
+  // Ranks that miss one report it before the watchdog ends them all.
+  run.deadline_s = std::min(run.deadline_s, options_.timeout_s / 2);
   return run;
 }
 
 CaseResult CampaignCases::judged(const Job& job, const CampaignCase& one, CaseResult result) const {
   return job.corpus ? judged_by_expectation(one.scenario, std::move(result)) : result;
+}
+
+bool CampaignCases::starts_ranks_on_gpus(const CampaignCase& one) const {
+  return options_.run.device == "cuda" && !one.invalid && wants_processes(one.scenario);
 }
 
 CaseResult CampaignCases::death(const Job& job, const CampaignCase& one,

@@ -30,14 +30,21 @@ class CampaignCases {
   RunOptions run_options(const Job& job) const;
   // The result of a run as the campaign counts it: a case of the corpus may expect a failure.
   CaseResult judged(const Job& job, const CampaignCase& one, CaseResult result) const;
-  // The result of a corpus's case that is decided by being read.
+  // The result of a case that is decided by being read: one of the corpus, or one that this machine
+  // lacks something for.
   std::optional<CaseResult> decided(const Job& job) const;
   // The result where a worker died before it answered.
   CaseResult death(const Job& job, const CampaignCase& one, const ChildEnd& end) const;
   // All but the result.
   CaseRecord record(const Job& job, const CampaignCase& one) const;
 
+  // Whether the case's ranks are processes on GPUs, which the process that starts them must not
+  // have opened.
+  bool starts_ranks_on_gpus(const CampaignCase& one) const;
+
  private:
+  std::optional<CaseResult> lacking_outside(const Job& job) const;
+
   const CampaignOptions& options_;
   const std::vector<CorpusCase>& corpus_;
 };

@@ -21,15 +21,19 @@ class CampaignJobs {
   CampaignJobs(const CampaignOptions& options, const CampaignCases& cases)
       : options_(options), cases_(cases) {}
 
-  // Sets up worker `number`, which keeps the case that it runs in `state_folder`.
-  WorkerSetup worker(int number, const std::string& state_folder) const;
+  // Sets up worker `number`, which keeps the case that it runs in `state_folder`. One that starts
+  // ranks on GPUs leaves all of those to them.
+  WorkerSetup worker(int number, const std::string& state_folder, bool starts_ranks) const;
 
  private:
-  std::string answer(const Job& job, const std::string& file,
+  // The ranks that are processes, in a worker: they stay from case to case.
+  class Ranks;
+
+  std::string answer(const Job& job, const std::string& file, Ranks& ranks,
                      const std::function<void(const std::string&)>& phase) const;
-  void run_here(const Job& job, const CampaignCase& one,
+  void run_here(const Job& job, const CampaignCase& one, Ranks& ranks,
                 const std::function<void(const std::string&)>& phase, FurtherRun& made) const;
-  CaseResult run(const Job& job, const CampaignCase& one) const;
+  CaseResult run(const Job& job, const CampaignCase& one, Ranks& ranks) const;
 
   const CampaignOptions& options_;
   const CampaignCases& cases_;

@@ -83,6 +83,10 @@ void CampaignReport::add(const CaseRecord& record) {
       break;
   }
   if (!record.rule.empty()) ++near_legal;
+  const bool judged =
+      record.result.verdict == Verdict::holds || record.result.verdict == Verdict::violated;
+  for (std::size_t i = 0; judged && i < reached.size(); ++i)
+    reached[i] += record.traits[static_cast<int>(outside_names()[i].trait)];
   if (record.traits.any()) distribution.add(record.traits);
   if (!fails(record.result)) return;
   const auto same = [&](const FailureClass& one) {
@@ -119,6 +123,13 @@ std::string campaign_text(const CampaignOptions& options, const CampaignReport& 
   text += text_of("%lld near-legal; %zu classes of failures; %lld run in %.1f s, %.1f/s\n",
                   ll(report.near_legal), report.classes.size(), ll(ran), report.seconds,
                   static_cast<double>(ran) / std::max(report.seconds, 1e-9));
+  for (std::size_t i = 0; i < report.reached.size(); ++i) {
+    if (options.with.*outside_names()[i].asked)
+      text += text_of("with %s: %lld cases\n", outside_names()[i].name, ll(report.reached[i]));
+  }
+  const std::string never = never_reached(options, report);
+  if (!never.empty())
+    text += "FAIL the campaign is vacuous: no case was judged with " + never + "\n";
   if (report.ended_early) text += "not all cases were run: " + report.why_early + "\n";
   return text;
 }
@@ -137,9 +148,16 @@ json::object campaign_json(const CampaignOptions& options, const CampaignReport&
                    {"profile", options.profile},
                    {"count", options.count},
                    {"shard", std::to_string(options.shard) + "/" + std::to_string(options.shards)},
+                   {"with", to_text(options.with)},
                    {"jobs", options.jobs},
                    {"log", options.log},
                    {"corpus", options.corpus}};
+  json::object reached;
+  for (std::size_t i = 0; i < report.reached.size(); ++i) {
+    if (options.with.*outside_names()[i].asked)
+      reached[outside_names()[i].name] = report.reached[i];
+  }
+  whole["with"] = reached;
   json::array classes;
   for (const FailureClass& one : report.classes) {
     classes.push_back({{"class", one.first.failure_class},
@@ -171,9 +189,23 @@ std::string campaign_junit(const CampaignReport& report) {
   return junit(results, report.interrupted);
 }
 
-ExitStatus campaign_status(const CampaignReport& report) {
+// A single case says nothing of the others, and a campaign that a signal ended of those to come.
+std::string never_reached(const CampaignOptions& options, const CampaignReport& report) {
+  std::string names;
+  if (options.only_case >= 0 || report.interrupted) return names;
+  for (std::size_t i = 0; i < report.reached.size(); ++i) {
+    const OutsideName& one = outside_names()[i];
+    if (options.with.*one.asked && report.reached[i] == 0)
+      names += (names.empty() ? "" : ", ") + std::string(one.name);
+  }
+  return names;
+}
+
+ExitStatus campaign_status(const CampaignOptions& options, const CampaignReport& report) {
   const ExitStatus status = exit_status(first_results(report));
-  return status == ExitStatus::held && report.ended_early ? ExitStatus::gave_up : status;
+  if (status != ExitStatus::held) return status;
+  if (!never_reached(options, report).empty()) return ExitStatus::violated;
+  return report.ended_early ? ExitStatus::gave_up : status;
 }
 
 }  // namespace lockstep

@@ -18,11 +18,11 @@ using foreign::EngineResult;
 
 // Options that say how lockstep's own engine runs: another engine's are in its command.
 constexpr const char* kOfOurEngine[] = {
-    "device",  "cuda-object",    "plant",        "mutate-oracle", "mutate-checker", "schedules",
-    "edges",   "update-costs",   "no-fork",      "any-size",      "deadline",       "skip-code",
-    "trace",   "schedule",       "jobs",         "memory-limit",  "reruns",         "plant-case",
-    "promote", "tries",          "offload-json", "schema",        "defaults",       "rules",
-    "built",   "offload-matrix", "times",        "fail-fast"};
+    "with",       "device",  "cuda-object",    "plant",        "mutate-oracle", "mutate-checker",
+    "schedules",  "edges",   "update-costs",   "no-fork",      "any-size",      "deadline",
+    "skip-code",  "trace",   "schedule",       "jobs",         "memory-limit",  "reruns",
+    "plant-case", "promote", "tries",          "offload-json", "schema",        "defaults",
+    "rules",      "built",   "offload-matrix", "times",        "fail-fast"};
 
 void print_failures(const std::vector<EngineResult>& results) {
   for (const EngineResult& one : results) {

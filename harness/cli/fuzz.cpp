@@ -16,6 +16,7 @@
 #include "harness/cli/engine_commands.h"
 #include "harness/cli/write_reports.h"
 #include "harness/generate/case.h"
+#include "harness/generate/outside.h"
 #include "harness/run/device_choice.h"
 #include "harness/run/planted.h"
 
@@ -57,6 +58,24 @@ std::uint64_t seed_of(const Options& options) {
   return fresh_seed();
 }
 
+// Refuses what this machine lacks for every case, and what contradicts itself.
+void require_outside(const CampaignOptions& campaign) {
+  if (!campaign.with.any()) return;
+  if (campaign.profile == "near-legal")
+    throw RequestError("--with asks for runs, and --profile near-legal runs nothing");
+  if (campaign.run.device == "cuda" && campaign.with.transports() && campaign.jobs > 1) {
+    throw RequestError("--with " + to_text(campaign.with) +
+                       ": the ranks of a case take all GPUs, so --jobs is 1");
+  }
+  // Each by itself, so that the message names what is lacking.
+  for (const OutsideName& one : outside_names()) {
+    Outside alone;
+    alone.*one.asked = campaign.with.*one.asked;
+    const std::string lacks = lacking(smallest_with(alone), campaign.run.device);
+    if (!lacks.empty()) throw WorldError("--with " + std::string(one.name) + ": " + lacks);
+  }
+}
+
 CampaignOptions campaign_of(const Options& options) {
   CampaignOptions campaign;
   take_planted(options, campaign.run);
@@ -81,6 +100,10 @@ CampaignOptions campaign_of(const Options& options) {
   campaign.times = options.has("times");
   campaign.run.device = choose_device(options.text("device"));
   campaign.jobs = static_cast<int>(options.number("jobs"));
+  campaign.with = outside_of(options.text("with"));
+  require_outside(campaign);
+  if (campaign.jobs == 0 && campaign.run.device == "cuda" && campaign.with.transports())
+    campaign.jobs = 1;
   if (campaign.jobs == 0) {
     campaign.jobs = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
     if (campaign.run.device == "cuda") campaign.jobs = std::min(campaign.jobs, 8);
@@ -104,6 +127,9 @@ Options fuzz_options() {
       .seconds("budget", "seconds after which no case is begun; default: no limit")
       .number("jobs", "worker processes; default: one per core, at most 8 on cuda", 0, 0, 1024)
       .choice("profile", "small, schedules or near-legal", profiles(), "small")
+      .text("with",
+            "a list of processes, nccl and cudnn: ranks are processes, over shared memory or NCCL; "
+            "attention by cuDNN in every other case")
       .text("corpus", "folder of scenarios: run first, and new failures are kept there")
       .text("log", "write a line of JSON per case to this file")
       .flag("times", "tell where the time of a case on a GPU goes, by kind of call")
@@ -120,7 +146,9 @@ Options fuzz_options() {
   options
       .example("lockstep fuzz --budget 10m --corpus failures --html night.html",
                "ten minutes of fresh cases; failures are kept and run first the next time")
-      .example("lockstep fuzz --seed 7 --case 132", "one case of a campaign again");
+      .example("lockstep fuzz --seed 7 --case 132", "one case of a campaign again")
+      .example("lockstep fuzz --device cuda --with nccl,cudnn --budget 10m",
+               "ten minutes with a process and a GPU for each rank");
   return options;
 }
 
@@ -136,7 +164,7 @@ ExitStatus fuzz_command(const Words& words) {
   const CampaignReport report = run_campaign(campaign);
   std::fputs(campaign_text(campaign, report).c_str(), stdout);
   write_reports(options, campaign_junit(report), campaign_json(campaign, report));
-  return campaign_status(report);
+  return campaign_status(campaign, report);
 }
 
 }  // namespace lockstep

@@ -17,12 +17,13 @@ std::uint64_t mixed(std::uint64_t z) {
 }
 
 // Cases with an even number are drawn from their seed alone, without regard to what is rare.
-Scenario draw_scenario(std::uint64_t campaign_seed, std::int64_t index, std::uint64_t seed) {
+Scenario draw_scenario(std::uint64_t campaign_seed, std::int64_t index, std::uint64_t seed,
+                       const Outside& outside) {
   Choices choices(seed);
-  if (index % 2 == 0) return generate_scenario(choices);
+  if (index % 2 == 0) return generate_scenario(choices, RareSize::none, outside);
   Choices kind(mixed(seed ^ 0x726172652073697Au));
-  if (!kind.one_in(kRareShare)) return steered_scenario(campaign_seed, index);
-  return generate_scenario(choices, static_cast<RareSize>(1 + kind.draw(kRareSizes)));
+  if (!kind.one_in(kRareShare)) return steered_scenario(campaign_seed, index, outside);
+  return generate_scenario(choices, static_cast<RareSize>(1 + kind.draw(kRareSizes)), outside);
 }
 
 void draw_schedules(Scenario& scenario, Choices& choices) {
@@ -44,15 +45,16 @@ const std::vector<std::string>& profiles() {
   return names;
 }
 
-CampaignCase make_case(std::uint64_t campaign_seed, std::int64_t index,
-                       const std::string& profile) {
+CampaignCase make_case(std::uint64_t campaign_seed, std::int64_t index, const std::string& profile,
+                       const Outside& outside) {
   CampaignCase one;
   one.seed = case_seed(campaign_seed, index);
-  one.scenario = draw_scenario(campaign_seed, index, one.seed);
-  one.scenario.name = "random-" + std::to_string(index);
-  // Draws of their own, so that a shrinker that edits the choices above never meets them.
+  // Draws of their own, so that a shrinker that edits the scenario's never meets them.
   Choices more(mixed(one.seed ^ 0x6C6F636B73746570u));
   const bool near = more.one_in(kInvalidShare) || profile == "near-legal";
+  // What is refused reaches nothing.
+  one.scenario = draw_scenario(campaign_seed, index, one.seed, near ? Outside() : outside);
+  one.scenario.name = "random-" + std::to_string(index);
   if (profile == "schedules") draw_schedules(one.scenario, more);
   if (near) {
     one.scenario.numerics = {

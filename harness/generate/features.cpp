@@ -95,8 +95,9 @@ struct Facts {
 
 using F = const Facts&;
 
-enum class Kind : std::uint8_t { a_switch, an_edge, rare };
-constexpr Kind kSwitch = Kind::a_switch, kEdge = Kind::an_edge, kRare = Kind::rare;
+enum class Kind : std::uint8_t { a_switch, an_edge, rare, outside };
+constexpr Kind kSwitch = Kind::a_switch, kEdge = Kind::an_edge, kRare = Kind::rare,
+               kOutside = Kind::outside;
 
 struct Row {
   Trait trait;
@@ -408,6 +409,12 @@ constexpr Row kRows[] = {
      [](F f) { return f.layer("E") && f.moe().experts == 256; }},
     {Trait::shared_memory_of_graphs, "shared memory of graphs", kSwitch,
      [](F f) { return f.s.cuda_graph.shared_memory; }},
+    {Trait::ranks_in_processes, "ranks in processes", kOutside,
+     [](F f) { return f.s.parallel.data > 1 && f.s.parallel.transport == Transport::shm; }},
+    {Trait::ranks_over_nccl, "ranks over NCCL", kOutside,
+     [](F f) { return f.s.parallel.data > 1 && f.s.parallel.transport == Transport::nccl; }},
+    {Trait::attention_by_cudnn, "attention by cuDNN", kOutside,
+     [](F f) { return f.layer("*") && f.s.model.core_attention == CoreAttention::cudnn; }},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMostTraits);
@@ -416,18 +423,21 @@ constexpr bool is_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  return std::size(kRows) == static_cast<std::size_t>(Trait::shared_memory_of_graphs) + 1;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::attention_by_cudnn) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 // Campaign files of before have a trait's bit where it was.
-static_assert(static_cast<int>(Trait::shared_memory_of_graphs) == 158, "a new trait goes last");
+static_assert(static_cast<int>(Trait::attention_by_cudnn) == 161, "a new trait goes last");
 
 }  // namespace
 
 const std::vector<TraitName>& trait_names() {
   static const std::vector<TraitName> names = [] {
     std::vector<TraitName> list;
-    for (const Row& row : kRows) list.push_back({row.name, row.kind == kEdge, row.kind == kRare});
+    for (const Row& row : kRows) {
+      const bool alone = row.kind == kRare || row.kind == kOutside;
+      list.push_back({row.name, row.kind == kEdge, alone});
+    }
     return list;
   }();
   return names;

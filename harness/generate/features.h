@@ -19,7 +19,9 @@ using Traits = std::bitset<kMostTraits>;  // Indexed as trait_names().
 struct TraitName {
   std::string name;
   bool boundary = false;  // A size at an edge, not a switch.
-  bool rare = false;      // A size of cases of its own (rare.h): its pairs are not counted.
+  // A size of cases of its own (rare.h), or drawn where it is asked for alone (outside.h): its
+  // pairs are not counted.
+  bool rare = false;
 };
 // A new kind of scenario adds its rows in features.cpp; reports and tests follow.
 const std::vector<TraitName>& trait_names();

@@ -109,7 +109,9 @@ void draw_graphs(Choices& c, const Swarm& swarm, Scenario& s) {
     g.impl = GraphImpl::partial;
   if (reads_sizes(s.model) && g.impl == GraphImpl::full_iteration) g.impl = GraphImpl::partial;
   // L37: several ranks of one process lie in no graph of everything.
-  if (s.parallel.data > 1 && g.impl == GraphImpl::full_iteration) g.impl = GraphImpl::partial;
+  if (s.parallel.data > 1 && swarm.transport == Transport::automatic &&
+      g.impl == GraphImpl::full_iteration)
+    g.impl = GraphImpl::partial;
   g.warmup_steps = c.between(0, s.training.steps - 1);
   if (g.impl == GraphImpl::none) return;
   if (g.impl == GraphImpl::partial) g.modules = draw_modules(c, swarm, s.model);
@@ -337,6 +339,18 @@ void draw_shared_memory(Choices& c, Scenario& s) {
   if (s.cuda_graph.impl == GraphImpl::partial) s.cuda_graph.shared_memory = c.one_in(3);
 }
 
+// The features that it needs on. Nothing is drawn where nothing is asked for.
+void draw_outside(Choices& c, const Outside& outside, Swarm& s) {
+  if (outside.transports()) {
+    std::vector<Transport> list;
+    if (outside.processes) list.push_back(Transport::shm);
+    if (outside.nccl) list.push_back(Transport::nccl);
+    s.transport = c.pick(list);
+    s.sharding = true;
+  }
+  if (outside.cudnn && c.one_in(2)) s.cudnn = s.bf16 = s.attention = true;
+}
+
 // Settings of one schedule.
 void draw_checker(Choices& c, const Swarm& swarm, Scenario::Checker& checker) {
   checker.schedule.seed = draw_seed(c, swarm);
@@ -373,11 +387,12 @@ Swarm draw_swarm(Choices& c) {
   return s;
 }
 
-Scenario generate_scenario(Choices& c, RareSize rare) {
+Scenario generate_scenario(Choices& c, RareSize rare, const Outside& outside) {
   Scenario s;
   s.name = "random";
   Swarm swarm = draw_swarm(c);
   if (rare != RareSize::none) restrict_to(rare, swarm);
+  draw_outside(c, outside, swarm);
   s.numerics = {swarm.bf16 ? Numerics::bf16 : Numerics::fp32};
   draw_model(c, swarm, s.model);
   draw_training(c, swarm, s);

@@ -116,6 +116,8 @@ void draw_model(Choices& c, const Swarm& swarm, Scenario::Model& m) {
   if (swarm.long_packs) narrow(m);
   if (swarm.constants) draw_model_constants(c, m);
   draw_rare_model(c, swarm.rare, m);
+  if (swarm.cudnn && m.pattern.find('*') != std::string::npos)
+    m.core_attention = CoreAttention::cudnn;
   if (swarm.bf16) widen_for_bf16(m);
 }
 

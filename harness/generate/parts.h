@@ -16,7 +16,9 @@ struct Swarm {
   bool late_copies;  // Several layers of experts outside of graphs, whose copies wait for the next
                      // graph together.
   bool few_steps, many_steps, many_microbatches, many_ranks, long_packs, truncation, wide;
-  RareSize rare;  // What the case is about, beside all these.
+  RareSize rare;                               // What the case is about, beside all these.
+  Transport transport = Transport::automatic;  // Ranks are processes, unless automatic.
+  bool cudnn = false;
 };
 Swarm draw_swarm(Choices& choices);
 

@@ -33,9 +33,9 @@ struct Candidate {
   Traits traits;
 };
 
-Candidate candidate(std::uint64_t seed, std::uint64_t number) {
+Candidate candidate(std::uint64_t seed, std::uint64_t number, const Outside& outside) {
   Choices choices(seed + number * 0x9E3779B97F4A7C15u);
-  Candidate one{generate_scenario(choices), {}};
+  Candidate one{generate_scenario(choices, RareSize::none, outside), {}};
   one.traits = features_of(one.scenario);
   return one;
 }
@@ -43,11 +43,12 @@ Candidate candidate(std::uint64_t seed, std::uint64_t number) {
 // A block's cases up to one of them.
 class Block {
  public:
-  Block(std::uint64_t campaign_seed, std::int64_t number)
-      : campaign_seed_(campaign_seed), first_(number * kSteeredBlock) {}
+  Block(std::uint64_t campaign_seed, std::int64_t number, const Outside& outside)
+      : campaign_seed_(campaign_seed), first_(number * kSteeredBlock), outside_(outside) {}
 
-  bool is(std::uint64_t campaign_seed, std::int64_t number) const {
-    return campaign_seed_ == campaign_seed && first_ == number * kSteeredBlock;
+  bool is(std::uint64_t campaign_seed, std::int64_t number, const Outside& outside) const {
+    return campaign_seed_ == campaign_seed && first_ == number * kSteeredBlock &&
+           outside_ == outside;
   }
   const Scenario& at(std::int64_t index) {
     while (first_ + std::ssize(cases_) <= index) add();
@@ -57,10 +58,10 @@ class Block {
  private:
   void add() {
     const std::uint64_t seed = case_seed(campaign_seed_, first_ + std::ssize(cases_));
-    Candidate best = candidate(seed, 0);
+    Candidate best = candidate(seed, 0, outside_);
     std::int64_t most = score(best.traits);
     for (std::uint64_t number = 1; number < kCandidates; ++number) {
-      Candidate other = candidate(seed, number);
+      Candidate other = candidate(seed, number, outside_);
       const std::int64_t value = score(other.traits);
       if (value <= most) continue;
       most = value;
@@ -90,17 +91,18 @@ class Block {
 
   std::uint64_t campaign_seed_;
   std::int64_t first_;
+  Outside outside_;
   std::vector<Scenario> cases_;
   Distribution seen_;
 };
 
 }  // namespace
 
-Scenario steered_scenario(std::uint64_t campaign_seed, std::int64_t index) {
+Scenario steered_scenario(std::uint64_t campaign_seed, std::int64_t index, const Outside& outside) {
   // The block that was used last is kept, since a campaign asks for one case after the other.
-  thread_local Block block(campaign_seed, index / kSteeredBlock);
-  if (!block.is(campaign_seed, index / kSteeredBlock))
-    block = Block(campaign_seed, index / kSteeredBlock);
+  const std::int64_t number = index / kSteeredBlock;
+  thread_local Block block(campaign_seed, number, outside);
+  if (!block.is(campaign_seed, number, outside)) block = Block(campaign_seed, number, outside);
   return block.at(index);
 }
 

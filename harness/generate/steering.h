@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "harness/generate/outside.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
@@ -11,6 +12,7 @@ namespace lockstep {
 // scenarios seldom have them, and the cases before it in its block did not either. Equal arguments
 // give the equal scenario, whatever was made before.
 inline constexpr std::int64_t kSteeredBlock = 64;
-Scenario steered_scenario(std::uint64_t campaign_seed, std::int64_t index);
+Scenario steered_scenario(std::uint64_t campaign_seed, std::int64_t index,
+                          const Outside& outside = {});
 
 }  // namespace lockstep

@@ -13,13 +13,17 @@ constexpr std::int64_t kMostPasses = 60;  // Passes of all ranks, over all steps
 // The ranks that share the work; the sharding follows when the graphs are known.
 void draw_ranks(Choices& c, const Swarm& swarm, Scenario& s) {
   if (!swarm.sharding) return;
+  const bool processes = swarm.transport != Transport::automatic;
   s.parallel.data =
-      swarm.many_ranks ? c.pick<std::int64_t>({5, 6, 8}) : c.pick<std::int64_t>({2, 1, 3, 2, 1, 4});
+      processes ? c.pick<std::int64_t>({2, 2, swarm.transport == Transport::nccl ? 2 : 3, 4})
+      : swarm.many_ranks ? c.pick<std::int64_t>({5, 6, 8})
+                         : c.pick<std::int64_t>({2, 1, 3, 2, 1, 4});
   s.fsdp.strategy = c.pick<Sharding>(
       {Sharding::optim_grads_params, Sharding::optim_grads, Sharding::optim, Sharding::no_shard});
   if (s.parallel.data == 1 && s.fsdp.strategy == Sharding::no_shard)
     s.fsdp.strategy = Sharding::optim_grads_params;
   if (s.parallel.data > 1 && c.one_in(4)) s.parallel.transport = Transport::local;
+  if (processes) s.parallel.transport = swarm.transport;
 }
 
 // Each pass over a long pack is expensive.

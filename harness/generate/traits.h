@@ -166,6 +166,9 @@ enum class Trait : std::uint8_t {
   a_vocabulary_of_two,
   the_most_experts,
   shared_memory_of_graphs,
+  ranks_in_processes,
+  ranks_over_nccl,
+  attention_by_cudnn,
 };
 
 }  // namespace lockstep

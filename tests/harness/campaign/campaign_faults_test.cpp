@@ -128,8 +128,10 @@ class Hunt {
 
   void find() {
     std::ostringstream words;
-    words << "fuzz" << planted() << "--jobs 1 --seed " << seed_ << " --stop-after 1 --budget "
-          << kGiveUp << " --corpus " << folder_ / "corpus"
+    const std::string with = needs_outside(fault_.name);
+    words << "fuzz" << planted() << (with.empty() ? "" : "--with " + with + " ")
+          << "--jobs 1 --seed " << seed_ << " --stop-after 1 --budget " << kGiveUp << " --corpus "
+          << folder_ / "corpus"
           << " --log " << folder_ / "log";
     const Stopwatch watch;
     const Ran ran = run_lockstep(words.str());

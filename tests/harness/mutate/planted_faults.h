@@ -41,11 +41,15 @@ inline const std::map<std::string, Equivalent>& equivalent_faults() {
   return list;
 }
 
+// The words of `--with` without which no random scenario can show the fault; "" for none.
+inline std::string needs_outside(const std::string& name) {
+  const bool in_processes =
+      name.starts_with("a-rank-captures-") || name == "captured-calls-in-no-order";
+  return in_processes ? "processes" : "";
+}
+
 // Why no random scenario can show a fault, although the library does; empty if some can.
 inline std::string not_in_random_scenarios(const std::string& name) {
-  if (name.starts_with("a-rank-captures-") || name == "captured-calls-in-no-order") {
-    return "random scenarios have no processes";
-  }
   if (name.ends_with("-twice") && name != "reduce-runs-twice" && name != "replay-runs-twice")
     return "random scenarios have no row of costs";
   if (name == "gather-waits-for-all-of-compute" || name == "inputs-have-room-for-two-packs" ||

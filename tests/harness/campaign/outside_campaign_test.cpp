@@ -1,0 +1,82 @@
+// Campaigns that leave the process: `lockstep fuzz --with processes,cudnn` on the simulated device.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/generate/case.h"
+#include "tests/harness/campaign/campaign_run.h"
+
+namespace lockstep {
+namespace {
+
+namespace json = boost::json;
+using testing::HasSubstr;
+using testing::Not;
+
+json::value report_in(const std::string& path) { return json::parse(slurp(path)); }
+
+TEST_F(Campaign, ReachesProcessesAndCudnn) {
+  const std::string report = folder_ / "report.json";
+  const Ran ran = fuzz("--seed 5 --count 24 --jobs 2 --with processes,cudnn --json " + report);
+  EXPECT_EQ(ran.status, 0) << ran.err << ran.out;
+  const json::value told = report_in(report);
+  const auto cases = [&](const char* name) { return told.at("with").at(name).to_number<int>(); };
+  EXPECT_EQ(told.at("campaign").at("with"), "processes,cudnn");
+  EXPECT_EQ(cases("processes") + told.at("summary").at("near_legal").to_number<int>(), 24);
+  EXPECT_GT(cases("cudnn"), 4);
+  EXPECT_THAT(ran.out,
+              HasSubstr("with processes: " + std::to_string(cases("processes")) + " cases"));
+  EXPECT_THAT(ran.out, HasSubstr("with cudnn: " + std::to_string(cases("cudnn")) + " cases"));
+}
+
+TEST_F(Campaign, WithProcessesIsTheSameOnAnyNumberOfWorkers) {
+  const std::string one = folder_ / "one", two = folder_ / "two";
+  EXPECT_EQ(fuzz("--seed 6 --count 12 --jobs 1 --with processes --log " + one).status, 0);
+  EXPECT_EQ(fuzz("--seed 6 --count 12 --jobs 3 --with processes --log " + two).status, 0);
+  EXPECT_EQ(cases_of(one), cases_of(two));
+  const Ran other = fuzz("--seed 6 --count 12 --resume --log " + one);
+  EXPECT_EQ(other.status, 2);
+  EXPECT_THAT(other.err, HasSubstr("begun with with \"processes\", this request has \"\""));
+}
+
+// A fault of ranks that are processes alone: the token carries the transport.
+TEST_F(Campaign, ReplaysWhatProcessesAloneCanShow) {
+  const std::string planted = " --plant a-rank-captures-a-collective-less";
+  EXPECT_EQ(fuzz("--quiet --seed 5 --count 12" + planted).status, 0);
+  const Ran found =
+      fuzz("--quiet --seed 5 --count 60 --with processes --stop-after 1 --reruns 1" + planted);
+  EXPECT_EQ(found.status, 1) << found.err << found.out;
+  EXPECT_THAT(found.out, HasSubstr("by collective: ranks would replay different collectives"));
+  EXPECT_THAT(found.out, HasSubstr("deterministic: 1 of 1 further runs failed"));
+  const std::size_t begin = found.out.find("lockstep replay ") + 9;
+  const Ran again = run_lockstep(found.out.substr(begin, found.out.find('\n', begin) - begin));
+  EXPECT_EQ(again.status, 1) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("by collective: ranks would replay different collectives"));
+}
+
+// Its only case is to be refused, so no rank is ever a process.
+TEST_F(Campaign, ThatNeverReachesWhatItWasAskedForFails) {
+  std::uint64_t seed = 0;
+  while (!make_case(seed, 0, "small", {.processes = true}).invalid) ++seed;
+  const std::string words =
+      "--seed " + std::to_string(seed) + " --count 1 --with processes --jobs 1";
+  const Ran ran = fuzz(words);
+  EXPECT_EQ(ran.status, 1) << ran.err;
+  EXPECT_THAT(ran.out,
+              HasSubstr("FAIL the campaign is vacuous: no case was judged with processes"));
+  EXPECT_THAT(ran.out, HasSubstr("with processes: 0 cases"));
+  EXPECT_EQ(fuzz(words + " --case 0").status, 0);  // A case alone says nothing of the others.
+}
+
+TEST_F(Campaign, RefusesWhatTheMachineLacks) {
+  const Ran nccl = fuzz("--count 1 --with processes,nccl");
+  EXPECT_EQ(nccl.status, 3);
+  EXPECT_THAT(nccl.err, HasSubstr("--with nccl: parallel.transport: nccl asks for 2 GPUs"));
+  EXPECT_EQ(fuzz("--count 1 --with mpi").status, 2);
+  EXPECT_EQ(near("--count 1 --with cudnn").status, 2);
+  const Ran engine = run_lockstep("fuzz --engine true --with processes --count 1");
+  EXPECT_EQ(engine.status, 2);
+  EXPECT_THAT(engine.err, HasSubstr("--with is of lockstep's own engine"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,88 @@
+// Scenarios beyond one process and lockstep's own kernels, which are drawn where they are asked for
+// alone.
+#include "harness/generate/outside.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/base/errors.h"
+#include "harness/generate/case.h"
+#include "harness/generate/generator.h"
+#include "scenarios/io/reader.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::uint64_t kSeeds = 600;
+
+Scenario generate(const Outside& outside, std::uint64_t seed, RareSize rare = RareSize::none) {
+  Choices choices(seed);
+  return generate_scenario(choices, rare, outside);
+}
+
+bool has(const Scenario& s, Trait trait) { return features_of(s)[static_cast<std::size_t>(trait)]; }
+
+TEST(Outside, IsReadAndWrittenAsAList) {
+  EXPECT_EQ(to_text(outside_of("cudnn,processes")), "processes,cudnn");
+  EXPECT_EQ(to_text(outside_of("nccl")), "nccl");
+  EXPECT_FALSE(outside_of("").any());
+  EXPECT_THROW(outside_of("processes,mpi"), RequestError);
+  EXPECT_THROW(outside_of("processes,,cudnn"), RequestError);
+}
+
+TEST(Outside, IsLegalAndBuilt) {
+  for (const char* list : {"processes", "nccl", "cudnn", "processes,nccl,cudnn"}) {
+    const Outside outside = outside_of(list);
+    EXPECT_TRUE(check_legality(smallest_with(outside)).empty()) << list;
+    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+      const auto rare =
+          seed % 3 == 0 ? static_cast<RareSize>(seed / 3 % (kRareSizes + 1)) : RareSize::none;
+      const Scenario s = generate(outside, seed, rare);
+      const std::vector<ScenarioError> illegal = check_legality(s);
+      ASSERT_TRUE(illegal.empty())
+          << list << ", seed " << seed << ": " << illegal.front().text() << "\n"
+          << to_yaml(s);
+      ASSERT_TRUE(check_built(s).empty()) << list << ", seed " << seed;
+    }
+  }
+}
+
+TEST(Outside, IsInEveryScenarioThatWasAskedForIt) {
+  int whole_steps = 0, both[2] = {0, 0}, cudnn = 0;
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const Scenario s = generate({.processes = true}, seed);
+    EXPECT_TRUE(has(s, Trait::ranks_in_processes)) << seed;
+    whole_steps += s.cuda_graph.impl == GraphImpl::full_iteration;
+    EXPECT_TRUE(has(generate({.nccl = true}, seed), Trait::ranks_over_nccl)) << seed;
+    const Scenario either = generate({.processes = true, .nccl = true}, seed);
+    ++both[has(either, Trait::ranks_over_nccl)];
+    cudnn += has(generate({.cudnn = true}, seed), Trait::attention_by_cudnn);
+  }
+  EXPECT_GE(whole_steps, kSeeds / 20);  // Which several ranks of one process cannot have (L37).
+  EXPECT_GE(std::min(both[0], both[1]), kSeeds / 3);
+  EXPECT_GE(cudnn, kSeeds / 3);
+}
+
+TEST(Outside, IsNotDrawnUnasked) {
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const Scenario s = generate({}, seed);
+    for (const OutsideName& one : outside_names()) EXPECT_FALSE(has(s, one.trait)) << seed;
+  }
+}
+
+// In all kinds of cases: drawn, steered and rare.
+TEST(Outside, IsPartOfEqualCampaigns) {
+  const Outside outside{.processes = true};
+  for (std::int64_t i = 0; i < 64; ++i) {
+    const CampaignCase one = make_case(8, i, "small", outside);
+    const Scenario& s = one.scenario;
+    EXPECT_EQ(canonical_form(s), canonical_form(make_case(8, i, "small", outside).scenario));
+    if (one.invalid) continue;
+    EXPECT_NE(canonical_form(s), canonical_form(make_case(8, i, "small").scenario));
+    EXPECT_TRUE(has(s, Trait::ranks_in_processes)) << i;
+    EXPECT_EQ(read_token(make_token(s)).parallel.transport, Transport::shm) << i;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
