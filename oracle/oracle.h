@@ -74,17 +74,40 @@ class Oracle {
   std::unique_ptr<State> state_;
 };
 
-// Runs the same code with `double` for every rounding, for finite differences and external
-// fixtures. Returns the loss of one microbatch, with N its unmasked targets, and the gradient per
-// parameter, which is that of the loss plus the experts' losses. Empty weights mean the initial
-// ones, an empty expert bias means zeros.
+// Runs the same code with `double` for every rounding, for finite differences, external fixtures
+// and engines that round otherwise.
+struct DoubleTensor {
+  std::string name;
+  int layer = -1;  // Symbol index, -1 outside the layers.
+  std::int64_t rows = 0, cols = 0;
+  std::vector<double> values;
+};
 struct DoubleResult {
   double loss = 0;
   std::vector<ExpertStatistics<double>> experts;
-  std::vector<std::vector<double>> gradients;
+  std::vector<std::vector<double>> gradients;  // The loss's plus the experts' losses'.
+  std::vector<DoubleTensor> activations;       // Like MicrobatchResult's.
 };
+struct DoublePass {
+  std::vector<std::vector<double>> weights = {};      // By parameter index; {}: the initial ones.
+  std::vector<std::vector<double>> expert_bias = {};  // {}: zeros.
+  std::int64_t step = 0;
+  double loss_scale = 0;          // 0: 1 / max(1, targets of the microbatch).
+  std::int64_t microbatches = 1;  // The step's, on all ranks.
+  // Weights that this numerics reads as copies are rounded to it first.
+  Numerics numerics = Numerics::fp32;
+  // The seed of nudges, 0 for none: every weight, and every value that the contract stores, moves
+  // by one unit in the last place of `numerics`, up or down as this seed draws it.
+  std::uint64_t nudge = 0;
+  std::uint64_t number = 0;  // The microbatch's: its stored values are nudged by themselves.
+};
+DoubleResult run_in_double(const Scenario& scenario, const Microbatch& microbatch,
+                           const DoublePass& pass);
+// The same with the microbatch alone in its step. Empty weights mean the initial ones.
 DoubleResult run_in_double(const Scenario& scenario, const Microbatch& microbatch,
                            const std::vector<std::vector<double>>& weights, std::int64_t step = 0,
                            const std::vector<std::vector<double>>& expert_bias = {});
+// The parameters' names, in their index order.
+std::vector<std::string> parameter_names(const Scenario& scenario);
 
 }  // namespace lockstep::oracle

@@ -243,8 +243,9 @@ void Model<T>::initialize(const Stream& stream) const {
   clear(stream, expert_states_);
   if (moe_scratch_ && config_.moe.host_sync) moe_scratch_->initialize(stream);
   if (attention_scratch_) {
+    const auto base = static_cast<float>(config_.attention.rope_base);
     stream.submit(RopeTable{.table = attention_scratch_->table,
-                            .base = static_cast<float>(config_.attention.rope_base)});
+                            .base = faulty("rope-has-its-own-base", base, 500000.0f)});
   }
 }
 

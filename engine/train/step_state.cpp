@@ -9,10 +9,14 @@
 namespace lockstep {
 namespace {
 
+std::int64_t rows_that_count(const StepCounts& counts) {
+  return faulty("normaliser-counts-a-row-more", counts.targets, counts.targets + 1);
+}
+
 // A step without targets divides by 1.
 float inverse_targets(const StepCounts& counts) {
-  const std::int64_t targets =
-      faulty("normalised-by-the-ranks-again", counts.targets, counts.targets * counts.ranks);
+  const std::int64_t targets = faulty("normalised-by-the-ranks-again", rows_that_count(counts),
+                                      counts.targets * counts.ranks);
   const std::int64_t least = faulty("normaliser-of-no-target", 1, 0);
   return div(1.0f, static_cast<float>(std::max(targets, least)));
 }

@@ -36,26 +36,6 @@ const std::string* digest_of(const TensorEntry& entry, std::int64_t document) {
   return &at(*entry.by_document, document);
 }
 
-// Floats of any type that fp32 holds, and integers, as fp32.
-std::vector<float> as_floats(const wire::TypedTensor& tensor) {
-  if (tensor.dtype == "F32") return wire::values_of<float>(tensor);
-  std::vector<float> values;
-  if (tensor.dtype == "BF16") {
-    for (std::size_t i = 0; i + 2 <= tensor.bytes.size(); i += 2) {
-      std::uint16_t half = 0;
-      std::memcpy(&half, tensor.bytes.data() + i, 2);
-      values.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16));
-    }
-  } else if (tensor.dtype == "F64") {
-    for (std::size_t i = 0; i + 8 <= tensor.bytes.size(); i += 8) {
-      double value = 0;
-      std::memcpy(&value, tensor.bytes.data() + i, 8);
-      values.push_back(static_cast<float>(value));
-    }
-  }
-  return values;
-}
-
 std::int64_t layer_of(const std::string& name) {
   std::int64_t layer = -1;
   if (name.starts_with("layers.")) std::istringstream(name.substr(7)) >> layer;
@@ -89,6 +69,25 @@ class FeedFolder {
 };
 
 }  // namespace
+
+std::vector<float> as_floats(const wire::TypedTensor& tensor) {
+  if (tensor.dtype == "F32") return wire::values_of<float>(tensor);
+  std::vector<float> values;
+  if (tensor.dtype == "BF16") {
+    for (std::size_t i = 0; i + 2 <= tensor.bytes.size(); i += 2) {
+      std::uint16_t half = 0;
+      std::memcpy(&half, tensor.bytes.data() + i, 2);
+      values.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16));
+    }
+  } else if (tensor.dtype == "F64") {
+    for (std::size_t i = 0; i + 8 <= tensor.bytes.size(); i += 8) {
+      double value = 0;
+      std::memcpy(&value, tensor.bytes.data() + i, 8);
+      values.push_back(static_cast<float>(value));
+    }
+  }
+  return values;
+}
 
 Choices::Choices(const std::string& text) {
   std::istringstream parts(text);

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/case/verdict.h"
@@ -67,6 +68,16 @@ struct Comparison {
   bool a_is_doubled = false;  // b's values must be twice those of a's dump.
 };
 
+// How far a relation with a tolerance went: of the tensor that came nearest to what is allowed.
+struct Margin {
+  double used = 0;     // A part of what is allowed.
+  double allowed = 0;  // A part of the tensor's length.
+  std::string tensor = {};
+};
+
+// F32, BF16 and F64 as fp32; nothing of other types.
+std::vector<float> as_floats(const wire::TypedTensor& tensor);
+
 class EngineCase {
  public:
   // `world` and the scenario's ranks agree; `command` makes fresh processes of the same engine,
@@ -113,6 +124,7 @@ class EngineCase {
   // From here on no relation looks at it.
   void leave_out(const TensorId& id) { unstable_.insert(id); }
   const std::set<TensorId>& left_out() const { return unstable_; }
+  bool is_left_out(const TensorId& id) const;  // Also where the engine calls it unstable.
   // The values of these tensors, from one more run.
   struct Dump {
     EngineRun run;
@@ -121,6 +133,9 @@ class EngineCase {
   Dump dump(const RunRequest& request, const std::vector<TensorId>& ids);
   // The same with all values doubled. Floats of other types than F32 and BF16 are left out.
   Dump doubled_dump(const RunRequest& request, const std::vector<TensorId>& ids);
+  // The relation that is being judged tells of its tolerance, and who reports it takes that away.
+  void tell_margin(const Margin& margin) { margin_ = margin; }
+  std::optional<Margin> take_margin() { return std::exchange(margin_, {}); }
   // Requests of runs so far.
   std::int64_t runs() const { return runs_; }
 
@@ -128,7 +143,6 @@ class EngineCase {
   EngineRun run_in(EngineWorld& world, const RunRequest& request);
   std::vector<boost::json::object> ask(EngineWorld& world, const char* op,
                                        const RunRequest& request, boost::json::object more);
-  bool is_left_out(const TensorId& id) const;
   FirstDifference first_difference(const Comparison& comparison, const TensorPair& pair,
                                    const Dump& a, const Dump& b) const;
   // How many of a few more pairs of runs differ again, up to the first that does.
@@ -154,6 +168,7 @@ class EngineCase {
   std::set<TensorId> unstable_;
   std::string name_;  // Names the files of this case in the folder of each world.
   std::int64_t runs_ = 0;
+  std::optional<Margin> margin_;
 };
 
 }  // namespace lockstep::foreign

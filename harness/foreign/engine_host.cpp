@@ -125,7 +125,9 @@ class EngineHost::Case {
     if (!why_not.empty()) return note(Verdict::skipped, JudgeKind::none, why_not);
     try {
       asked.relation->judge(one, asked.choices);
-      return note(Verdict::holds, JudgeKind::none, "");
+      note(Verdict::holds, JudgeKind::none, "");
+      result_.relations.back().margin = one.take_margin();
+      return true;
     } catch (const NotApplicable& reason) {
       return note(Verdict::skipped, JudgeKind::none, reason.what());
     } catch (const Skipped& reason) {

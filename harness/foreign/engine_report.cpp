@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <sstream>
 
 #include "harness/foreign/relation.h"
 #include "harness/report/report.h"
@@ -28,6 +29,7 @@ std::string joined(const std::vector<std::string>& words) {
 // What became of a relation in all cases.
 struct Summary {
   std::int64_t applied = 0, violated = 0;
+  std::optional<Margin> closest = {};                  // Where there is a tolerance.
   std::map<std::string, std::int64_t> not_applicable;  // By reason.
 };
 
@@ -42,6 +44,8 @@ std::map<std::string, Summary> summaries(const std::vector<EngineResult>& result
       } else {
         ++summary.applied;
         summary.violated += one.verdict != Verdict::holds;
+        if (one.margin && (!summary.closest || summary.closest->used < one.margin->used))
+          summary.closest = one.margin;
       }
     }
   }
@@ -64,6 +68,15 @@ std::string reasons_text(const Summary& summary) {
   return text + (reasons.size() > kMostReasons ? "; ..." : "");
 }
 
+// "0.31 of what is allowed (4.1e-05 of its length) by gradient of head.weight in step 0"
+std::string margin_text(const Margin& margin) {
+  std::ostringstream text;
+  text.precision(2);
+  text << margin.used << " of what is allowed (" << margin.allowed << " of its length) by "
+       << margin.tensor;
+  return text.str();
+}
+
 std::vector<std::string> projected_keys(const EngineResult& result) {
   std::vector<std::string> keys;
   for (const ProjectedKey& one : result.projected) keys.push_back(one.key);
@@ -80,6 +93,10 @@ json::object outcome_json(const RelationOutcome& one) {
   if (!one.choices.empty()) object["choices"] = one.choices;
   if (one.first_difference) object["first_difference"] = lockstep::to_json(*one.first_difference);
   if (!one.issue.empty()) object["expected"] = one.issue;
+  if (one.margin)
+    object["margin"] = {{"used", one.margin->used},
+                        {"allowed", one.margin->allowed},
+                        {"tensor", one.margin->tensor}};
   return object;
 }
 
@@ -88,9 +105,11 @@ json::object relations_json(const std::vector<EngineResult>& results) {
   for (const auto& [id, summary] : summaries(results)) {
     json::object reasons;
     for (const auto& [reason, count] : summary.not_applicable) reasons[reason] = count;
-    object[id] = {{"applied", summary.applied},
-                  {"failed", summary.violated},
-                  {"not_applicable", std::move(reasons)}};
+    json::object relation{{"applied", summary.applied},
+                          {"failed", summary.violated},
+                          {"not_applicable", std::move(reasons)}};
+    if (summary.closest) relation["closest"] = margin_text(*summary.closest);
+    object[id] = std::move(relation);
   }
   return object;
 }
@@ -121,7 +140,8 @@ std::string relations_text(const std::vector<EngineResult>& results) {
     text += padded(std::string(relation.id) + " " + relation.name, 26) + "applied to " +
             std::to_string(one.applied) +
             (one.violated > 0 ? ", failed in " + std::to_string(one.violated) : "") +
-            reasons_text(one) + "\n";
+            (one.closest ? ", at most " + margin_text(*one.closest) : "") + reasons_text(one) +
+            "\n";
   }
   return text;
 }
@@ -161,6 +181,10 @@ EngineResult result_from_json(const json::object& object) {
     if (verdict == "not_applicable") outcome.verdict = Verdict::skipped;
     if (one.as_object().contains("reason")) outcome.reason = text_of(one, "reason");
     if (one.as_object().contains("expected")) outcome.issue = text_of(one, "expected");
+    if (const json::value* const margin = one.as_object().if_contains("margin"))
+      outcome.margin = Margin{.used = margin->at("used").to_number<double>(),
+                              .allowed = margin->at("allowed").to_number<double>(),
+                              .tensor = text_of(*margin, "tensor")};
     result.relations.push_back(std::move(outcome));
   }
   result.relation = text_of(object, "relation");
@@ -186,7 +210,8 @@ std::string case_text(const EngineResult& result) {
                                                                 : to_text(one.verdict);
     const bool is_told = fails(result.result) && (result.relation + ":").starts_with(one.id + ":");
     text += "  " + padded(one.id + " " + one.name, 26) + verdict +
-            (one.reason.empty() || is_told ? "" : ": " + one.reason) + "\n";
+            (one.reason.empty() || is_told ? "" : ": " + one.reason) +
+            (one.margin ? ", " + margin_text(*one.margin) : "") + "\n";
   }
   for (const std::string& tensor : result.left_out)
     text += "  left out, since it differs between equal runs: " + tensor + "\n";

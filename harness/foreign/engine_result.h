@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/case/verdict.h"
+#include "harness/foreign/engine_case.h"
 #include "harness/foreign/projection.h"
 
 namespace lockstep::foreign {
@@ -18,6 +19,8 @@ struct RelationOutcome {
   std::string choices = {};  // "half=odd"
   std::optional<FirstDifference> first_difference = {};
   std::string issue = {};  // An expected failure's; "" for none.
+  // A relation with a tolerance has one where it holds.
+  std::optional<Margin> margin = {};
 };
 
 struct EngineResult {

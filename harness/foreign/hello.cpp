@@ -107,6 +107,7 @@ Hello hello_from_json(const json::object& reply) {
   hello.padding_defined = flag_at(claims, "padding_defined");
   hello.padding_zero = flag_at(claims, "padding_zero");
   hello.loss_scaled = flag_at(claims, "loss_scaled");
+  hello.dropout_by_key = flag_at(claims, "dropout_by_key");
   hello.row_invariant = set_of(list_at(claims, "row_invariant", false));
   hello.counters_exact = set_of(list_at(claims, "counters_exact", false));
   hello.observes = list_at(reply, "observes", true);

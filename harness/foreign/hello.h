@@ -15,9 +15,10 @@ struct Hello {
   boost::json::object honours;
   bool deterministic = false, weights_by_name = false, recompute_exact = false;
   bool padding_defined = false, padding_zero = false, loss_scaled = false;
-  std::set<std::string> row_invariant;        // Precisions.
-  std::set<std::string> counters_exact;       // Counters that are those of `describe`.
-  std::vector<std::string> observes;          // Kinds of tensors, without repeats.
+  bool dropout_by_key = false;           // Masks of dropout are those of docs/arithmetic.md 0.4.
+  std::set<std::string> row_invariant;   // Precisions.
+  std::set<std::string> counters_exact;  // Counters that are those of `describe`.
+  std::vector<std::string> observes;     // Kinds of tensors, without repeats.
   std::map<std::string, std::string> counts;  // Counter -> seen or said.
   std::set<std::string> amplifies;
   std::vector<std::string> unstable;  // Patterns of tensor names.

@@ -43,9 +43,9 @@ EngineRun expect_base(EngineCase& one, const RunRequest& other, const std::strin
 Applies always, has_graphs, offloads, recomputes, is_sharded, is_sharded_on_few_ranks,
     has_neighbours, has_padding, is_row_invariant, has_two_layouts, has_two_microbatches, is_scaled,
     has_interludes, has_amplifiers, has_counters, has_several_in_flight, has_optimizer,
-    has_derivative;
+    has_derivative, has_oracle;
 Judge repeat, graphs, offload, recompute, sharding, sharding_all, neighbours, one_voice_document,
     padding, place, a_b_a, one_voice_microbatch, scale, interludes, amplified, counters, in_flight,
-    update, derivative;
+    update, derivative, oracle;
 
 }  // namespace lockstep::foreign

@@ -55,6 +55,9 @@ const std::vector<Relation>& relations() {
        "within rounding", has_optimizer, update},
       {"R16c", "derivative", "gradients, and how the losses change when weights are moved a little",
        "within the third derivative", has_derivative, derivative},
+      {"R16", "oracle",
+       "losses and gradients, and those of the model in binary64 on the engine's weights",
+       "within 8 times what one unit in the last place moves", has_oracle, oracle},
   };
   return table;
 }

@@ -142,6 +142,7 @@ boost::json::object hello(const EngineOptions& options) {
             {"padding_defined", true},
             {"padding_zero", true},
             {"loss_scaled", true},
+            {"dropout_by_key", true},
             {"recompute_exact", true},
             {"row_invariant", {"fp32", "bf16"}},
             {"counters_exact", boost::json::value_from(exact_counters())}}},

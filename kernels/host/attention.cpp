@@ -118,7 +118,10 @@ float softmax_row(const KeysAndValues<T>& kv, float* s, std::int64_t count, floa
   return add(m, log(l));
 }
 
-float scale_of(std::int64_t head_dim) { return div(1.0f, sqrt(static_cast<float>(head_dim))); }
+float scale_of(std::int64_t head_dim) {
+  const auto width = static_cast<float>(head_dim);
+  return div(1.0f, faulty("attention-scale-forgets-the-root", sqrt(width), width));
+}
 
 // Gradients of one document and kv head. Blocks of query rows keep their stored p and ds, so that
 // dV and dK continue their chains over i asc with registers instead of memory.

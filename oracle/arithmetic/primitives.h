@@ -48,15 +48,16 @@ inline std::uint16_t to_bf16(float x) {
   return static_cast<std::uint16_t>(x == x ? nearest : 0x7fffu);
 }
 
-// The rounding of each numerics: `st` of the contract, and what else depends on the numerics.
-// `Real` is the type of everything that is not stored. kFp8: whether the products of linear layers
-// are those of arithmetic.md 5.4.
+// The rounding of each numerics: `st` of the contract, `kept` for what is stored in fp32 in both,
+// and what else depends on the numerics. `Real` is the type of everything that is not stored.
+// kFp8: whether the products of linear layers are those of arithmetic.md 5.4.
 struct Fp32 {
   using Real = float;
   static constexpr bool kFp8 = false;
   static constexpr bool kTensorCores = false;  // Whether DOT consists of FDA16.
   static constexpr int kKvBlock = 32;
   static LOCKSTEP_ORACLE_INLINE float st(float x) { return x; }
+  static LOCKSTEP_ORACLE_INLINE float kept(float x) { return x; }
 };
 struct Bf16 {
   using Real = float;
@@ -66,6 +67,7 @@ struct Bf16 {
   static LOCKSTEP_ORACLE_INLINE float st(float x) {
     return from_bits(static_cast<std::uint32_t>(to_bf16(x)) << 16);
   }
+  static LOCKSTEP_ORACLE_INLINE float kept(float x) { return x; }
 };
 struct Fp8 : Bf16 {
   static constexpr bool kFp8 = true;
@@ -76,6 +78,7 @@ struct Fp64 {
   static constexpr bool kTensorCores = false;
   static constexpr int kKvBlock = 32;
   static LOCKSTEP_ORACLE_INLINE double st(double x) { return x; }
+  static LOCKSTEP_ORACLE_INLINE double kept(double x) { return x; }
 };
 
 }  // namespace lockstep::oracle

@@ -87,7 +87,7 @@ void attention_rows(const HeadViews<Real>& head, std::int64_t i0, std::int64_t i
     Real* to = out.row(head.first + i0 + i) + head.head * hd;
     for (std::int64_t e = 0; e < hd; ++e)
       to[e] = Precision::st(mul(add(o.row(i)[e], Real(0)), inverse));
-    lse.row(head.first + i0 + i)[head.head] = add(state[i].m, log(l));
+    lse.row(head.first + i0 + i)[head.head] = Precision::kept(add(state[i].m, log(l)));
   }
 }
 

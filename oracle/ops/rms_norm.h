@@ -14,7 +14,7 @@ Real rms_norm_row(std::int64_t n, const Real* x, const Real* gain, Real eps, Rea
                   Mutant mutant) {
   const Real ss = r128<Real>(n, [x](std::int64_t e, Real acc) { return fma(x[e], x[e], acc); });
   const Real mean = div(ss, static_cast<Real>(mutant("norm-divides-by-one-less") ? n - 1 : n));
-  const Real rstd = rsqrt(mutant("norm-forgets-eps") ? mean : add(mean, eps));
+  const Real rstd = Precision::kept(rsqrt(mutant("norm-forgets-eps") ? mean : add(mean, eps)));
   const bool bare = mutant("norm-forgets-its-gain");
   for (std::int64_t k = 0; k < n; ++k)
     y[k] = Precision::st(mul(mul(x[k], rstd), bare ? Real(1) : gain[k]));

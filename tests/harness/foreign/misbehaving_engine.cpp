@@ -140,6 +140,8 @@ void spoil_hello(const std::string& how, json::object& reply) {
     reply["honours"] = {{"numerics", {"fp32"}}, {"model.pattern", {{"symbols", "*-"}}}};
     reply["claims"].as_object()["loss_scaled"] = false;  // It goes on taking the feed's scale.
   }
+  if (how == "has-its-own-weights") reply["claims"].as_object()["weights_by_name"] = false;
+  if (how == "has-its-own-dropout") reply["claims"].as_object()["dropout_by_key"] = false;
   // Its fault is then one of unequal runs that nobody denied.
   if (how == "not-deterministic" || how == "unstable-once")
     reply["claims"].as_object()["deterministic"] = false;

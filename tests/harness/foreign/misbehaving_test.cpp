@@ -5,6 +5,8 @@
 
 #include <boost/json.hpp>
 #include <chrono>
+#include <fstream>
+#include <map>
 #include <string>
 
 #include "tests/support/program.h"
@@ -200,6 +202,21 @@ TEST_F(Misbehaving, ADifferenceOfAnEngineThatClaimsNothingLeavesTheRelations) {
   EXPECT_EQ(judged.status, 0) << judged.out << judged.err;
   const json::object& first = judged.report.at("results").as_array()[0].as_object();
   EXPECT_EQ(first.at("left_out").as_array().size(), 1u);
+}
+
+TEST_F(Misbehaving, TheOracleSaysWhatItLacksOfTheEngine) {
+  const std::string dropout = folder_ / "dropout.yaml";
+  std::ofstream(dropout) << "schema: 1\nname: dropout\nmodel: {pattern: \"-\", dropout: 0.5}\n"
+                            "cuda_graph: {impl: none}\n";
+  for (const auto& [how, why] : std::map<std::string, std::string>{
+           {"well", "R16 oracle: applies"},
+           {"has-its-own-weights", "R16 oracle: not applicable, the engine does not begin with"},
+           {"has-its-own-dropout", "R16 oracle: not applicable, dropout draws masks"}}) {
+    const Ran ran = run_lockstep("describe --engine '" + bad_engine() + " " + how + " " +
+                                 lockstep_program() + "' " + dropout);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_NE(ran.out.find(why), std::string::npos) << how << "\n" << ran.out;
+  }
 }
 
 TEST_F(Misbehaving, WhatIsNotHonouredIsProjectedAndSaid) {

@@ -33,6 +33,8 @@ inline std::string own_engine_documents(const std::string& name) {
            "[[1, 7], [1, 2, 1, 2, 1, 2]], [[8, 8], [5, 2, 2]]]";
   if (name == "whole-buckets")
     return "documents: [[[7, 1, 9], [2, 3, 2, 2, 5, 2]], [[2, 3, 2, 2, 5, 2], [7, 1, 9]]]";
+  if (name == "model-capacity") return "documents: [[[32], [30, 2]]]";
+  if (name == "model-long") return "documents: [[[4, 47, 45]], [[100, 3]]]";
   if (name == "steep-norm") return "documents: [[[4, 47, 45]]]";
   const std::string most =
       "documents: [[[7, 1, 9], [5, 0, 12], [30], [2, 2, 2, 2, 2]], [[20], [4, 3, 11], [1, 0, 16], "
@@ -191,6 +193,67 @@ data: {pack_length: 96}
 training: {steps: 1, in_flight: 1, seed: 622}
 cuda_graph: {impl: none}
 )"},
+      // For the relation that knows what a model computes: every part of each layer changes its
+      // losses and gradients by more than roundings do.
+      {"model-dense",
+       R"(model:
+  {pattern: "*-", hidden: 32, vocab: 64, dropout: 0.25,
+   attention: {heads: 4, kv_heads: 2, head_dim: 16}}
+data: {gaps: 1, align: 2, pack_length: 48}
+training: {steps: 4, microbatches: 4, eval_every: 2}
+)"},
+      {"model-dense-bf16",
+       R"(numerics: [bf16]
+model:
+  {pattern: "*-", hidden: 32, vocab: 64, attention: {heads: 4, kv_heads: 2, head_dim: 16}}
+data: {gaps: 1, align: 2, pack_length: 48}
+training: {steps: 4, microbatches: 4}
+)"},
+      {"model-experts",
+       R"(model:
+  {pattern: "*E", hidden: 32, vocab: 64,
+   moe: {experts: 3, top_k: 2, hidden: 16, shared_hidden: 8, aux_loss: 0.01, z_loss: 0.01,
+         capacity_factor: 0.5, router: sigmoid, expert_bias: true}}
+data: {gaps: 1, align: 2, pack_length: 48}
+training: {steps: 4, microbatches: 4}
+)"},
+      {"model-experts-softmax",
+       R"(model:
+  {pattern: "*E", hidden: 32, vocab: 64,
+   moe: {experts: 3, top_k: 2, hidden: 16, aux_loss: 0.01, capacity_factor: 1.25}}
+data: {gaps: 1, align: 2, pack_length: 48}
+training: {steps: 4, microbatches: 4}
+)"},
+      // 1.05 * 5 * 32 / 6 is 28, or a little more in another order.
+      {"model-capacity",
+       R"(model: {pattern: "E", moe: {experts: 6, top_k: 5, capacity_factor: 1.05}}
+data: {pack_length: 32}
+training: {steps: 2, seed: 2}
+)"},
+      // Documents of several blocks of keys and chunks of a scan, with no gap between them.
+      {"model-long",
+       R"(model:
+  {pattern: "*M", hidden: 32, vocab: 64, attention: {heads: 2, kv_heads: 1, head_dim: 16},
+   mamba: {d_inner: 32, head_dim: 16, groups: 2, state: 16, chunk: 16}}
+data: {pack_length: 112}
+training: {steps: 2, microbatches: 1}
+cuda_graph: {impl: none}
+)"},
+      {"model-scan",
+       R"(model:
+  {pattern: "M-", hidden: 32, vocab: 64, mlp: {activation: swiglu},
+   mamba: {d_inner: 32, head_dim: 16, groups: 2, state: 16, chunk: 16}}
+data: {gaps: 1, align: 2, pack_length: 48}
+training: {steps: 4, microbatches: 4}
+)"},
+      {"model-scan-bf16",
+       R"(numerics: [bf16]
+model:
+  {pattern: "M-", hidden: 32, vocab: 64, mlp: {activation: swiglu},
+   mamba: {d_inner: 32, head_dim: 16, groups: 2, state: 16, chunk: 16}}
+data: {gaps: 1, align: 2, pack_length: 48}
+training: {steps: 4, microbatches: 4}
+)"},
       {"evictions",
        R"(model: {pattern: "*-", hidden: 16, vocab: 32}
 data: {pack_length: 32}
@@ -274,6 +337,7 @@ inline const std::map<std::string, Scenario>& library_scenarios() {
                              "sixty-six-layers",
                              "hundreds-of-documents",
                              "step-without-targets",
+                             "vocabulary-over-16-bits",
                              "moe-dropless-whole-layers",
                              "moe-full-iteration"}) {
       const ReadResult read = read_scenario_file(library_file(name));

@@ -114,6 +114,13 @@ constexpr Planted kPlanted[] = {
     {"eviction-forgets-what-it-freed", "evictions", "R15"},
     {"vectors-decay", "long", "R16b"},
     {"tied-gradient-overwritten", "long", "R16c"},
+    {"rope-has-its-own-base", "model-dense", "R16"},
+    {"attention-scale-forgets-the-root", "model-dense-bf16", "R16"},
+    {"activation-backward-forgets-two", "model-dense-bf16", "R16"},
+    {"cross-entropy-reads-wrong-target", "model-dense", "R16"},
+    {"gated-norm-gates-after-norm", "model-scan", "R16"},
+    {"combine-forgets-the-shared-expert", "model-experts", "R16"},
+    {"dropout-layers-share-a-key", "model-dense", "R16"},
 };
 
 TEST(OwnEngine, FaultsAreFoundByTheRelationThatNamesThem) {
@@ -126,6 +133,54 @@ TEST(OwnEngine, FaultsAreFoundByTheRelationThatNamesThem) {
     const EngineResult result = host.judge(own_engine_scenarios().at(planted.scenario));
     EXPECT_EQ(result.result.verdict, Verdict::violated) << text(result);
     EXPECT_TRUE(result.relation.starts_with(planted.relation)) << text(result);
+  }
+}
+
+EngineResult judged_by_the_oracle(const std::string& scenario, const std::string& fault = "") {
+  EngineHost host({.command = own_engine(fault), .relations = {foreign::asked_relation("R16")}});
+  EngineResult result = host.judge(own_engine_scenarios().at(scenario));
+  host.close();
+  return result;
+}
+
+// Backward order is the other way round, so the later layer's gradient is named.
+TEST(OwnEngine, TheOracleNamesTheFirstTensorInProgramOrder) {
+  const Interrupts pipes;
+  for (const auto& [fault, tensor] : std::map<std::string, std::string>{
+           {"attention-query-heads-share-first-kv-head", "activation:layers.0.core_attn.out"},
+           {"cross-entropy-reads-wrong-target", "token_loss:token_loss"},
+           {"activation-backward-forgets-two", "gradient:layers.1.fc1.weight"},
+           {"rope-backward-rotates-forward", "gradient:layers.0.qkv.weight"}}) {
+    const EngineResult result = judged_by_the_oracle("model-dense", fault);
+    ASSERT_TRUE(result.result.first_difference) << fault << text(result);
+    EXPECT_EQ(result.result.first_difference->tensor, tensor) << fault;
+  }
+}
+
+// A tolerance that nothing comes near, or that allows anything, would say nothing.
+TEST(OwnEngine, TheOracleSaysHowMuchOfItsToleranceWasUsed) {
+  const Interrupts pipes;
+  for (const auto& [scenario, allowed] : std::map<std::string, double>{{"model-dense", 1e-4},
+                                                                       {"model-experts", 1e-3},
+                                                                       {"model-scan", 1e-2},
+                                                                       {"model-dense-bf16", 0.5}}) {
+    const EngineResult result = judged_by_the_oracle(scenario);
+    ASSERT_EQ(result.result.verdict, Verdict::holds) << text(result);
+    ASSERT_TRUE(result.relations.back().margin) << text(result);
+    const foreign::Margin& margin = *result.relations.back().margin;
+    EXPECT_GT(margin.used, 0.01) << scenario << " " << margin.tensor;
+    EXPECT_LT(margin.used, 0.5) << scenario << " " << margin.tensor;
+    EXPECT_LT(margin.allowed, allowed) << scenario << " " << margin.tensor;
+  }
+}
+
+// Positions of RoPE that run through a pack, and sums in another order, are the same function.
+TEST(OwnEngine, TheOracleAllowsWhatDiffersByRoundingAlone) {
+  const Interrupts pipes;
+  for (const char* fault : {"rope-positions-of-the-pack", "cross-entropy-sums-sequentially",
+                            "linear-weight-gradient-sums-backwards"}) {
+    const EngineResult result = judged_by_the_oracle("model-dense", fault);
+    EXPECT_EQ(result.result.verdict, Verdict::holds) << fault << text(result);
   }
 }
 
