@@ -15,6 +15,7 @@ json::object header_of(const CampaignOptions& options) {
           {"shard", std::to_string(options.shard) + "/" + std::to_string(options.shards)},
           {"profile", options.profile},
           {"with", to_text(options.with)},
+          {"like", options.like ? options.like->identity() : ""},
           {"device", options.run.device},
           {"plant", options.run.planted.engine},
           {"plant_case", options.plant_case},
@@ -114,8 +115,9 @@ std::string CampaignBook::explained(const CaseRecord& record, const CampaignCase
   for (const char c : record.result.reason) reason += c >= ' ' && c <= '~' ? c : ' ';
   return "# Found by lockstep fuzz --seed " + std::to_string(options_.seed) + " --profile " +
          options_.profile + (options_.with.any() ? " --with " + to_text(options_.with) : "") +
-         ", case " + std::to_string(record.index) + " (" + version() + ", " + revision() +
-         "), on " + options_.run.device + ".\n# " + to_text(record.result.verdict) + ", " +
+         (options_.like ? " --like " + options_.like_file : "") + ", case " +
+         std::to_string(record.index) + " (" + version() + ", " + revision() + "), on " +
+         options_.run.device + ".\n# " + to_text(record.result.verdict) + ", " +
          to_text(record.result.judge) + ": " + reason + "\n# " + record.kind + ": " +
          std::to_string(record.failed) + " of " + std::to_string(record.runs) +
          " further runs failed.\n# " + record.result.replay + "\n" + to_yaml(one.scenario);

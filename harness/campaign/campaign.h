@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "harness/base/errors.h"
 #include "harness/campaign/record.h"
+#include "harness/generate/likeness.h"
 #include "harness/generate/outside.h"
 #include "harness/judge/runner.h"
 
@@ -17,7 +19,9 @@ struct CampaignOptions {
   RunOptions run;
   std::uint64_t seed = 0;
   std::string profile = "small";
-  Outside with;            // The cases must reach it; a campaign that never did fails.
+  Outside with;  // The cases must reach it; a campaign that never did fails.
+  std::shared_ptr<const Likeness> like;  // The cases are drawn around it; null for none.
+  std::string like_file;
   std::int64_t count = 0;  // Cases of all shards together; 0: until the budget ends.
   double budget_s = 0;     // 0: until the count is reached.
   std::int64_t shard = 0, shards = 1;

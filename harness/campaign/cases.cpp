@@ -13,7 +13,9 @@
 namespace lockstep {
 
 CampaignCase CampaignCases::make(const Job& job) const {
-  if (!job.corpus) return make_case(options_.seed, job.index, options_.profile, options_.with);
+  if (!job.corpus)
+    return make_case(options_.seed, job.index, options_.profile, options_.with,
+                     options_.like.get());
   CampaignCase one;
   one.scenario = corpus_[static_cast<std::size_t>(job.index)].planned.scenario;
   return one;

@@ -149,6 +149,7 @@ json::object campaign_json(const CampaignOptions& options, const CampaignReport&
                    {"count", options.count},
                    {"shard", std::to_string(options.shard) + "/" + std::to_string(options.shards)},
                    {"with", to_text(options.with)},
+                   {"like", options.like_file},
                    {"jobs", options.jobs},
                    {"log", options.log},
                    {"corpus", options.corpus}};

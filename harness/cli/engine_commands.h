@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "harness/base/errors.h"
 #include "harness/base/interrupt_guard.h"
 #include "harness/base/options.h"
+#include "harness/generate/likeness.h"
 #include "harness/run/suite.h"
 
 namespace lockstep {
@@ -21,7 +23,8 @@ ExitStatus verify_on_engine(const Options& options, const std::vector<PlannedCas
                             InterruptGuard& guard);
 ExitStatus replay_on_engine(const Options& options, const std::vector<Scenario>& scenarios,
                             InterruptGuard& guard);
-ExitStatus fuzz_on_engine(const Options& options, std::uint64_t seed);
+ExitStatus fuzz_on_engine(const Options& options, std::uint64_t seed,
+                          std::shared_ptr<const Likeness> like);
 // `scenarios`: of the file that was named, or none.
 ExitStatus describe_engine(const Options& options, const std::vector<Scenario>& scenarios);
 

@@ -33,9 +33,10 @@ std::string relation_class(const EngineResult& result) {
 
 class EngineCampaign {
  public:
-  EngineCampaign(const Options& options, std::uint64_t seed)
+  EngineCampaign(const Options& options, std::uint64_t seed, std::shared_ptr<const Likeness> like)
       : options_(options),
         seed_(seed),
+        like_(std::move(like)),
         session_(options),
         coverage_(session_.hello().honours),
         progress_(options.has("quiet")) {
@@ -63,11 +64,12 @@ class EngineCampaign {
  private:
   void open_log() {
     log_ = std::make_unique<CampaignLog>(options_.text("log"), options_.has("resume"));
-    log_->begin({{"campaign",
-                  {{"seed", std::to_string(seed_)},
-                   {"profile", options_.text("profile")},
-                   {"engine", options_.text("engine")},
-                   {"relation", options_.text("relation")}}}});
+    json::object campaign{{"seed", std::to_string(seed_)},
+                          {"profile", options_.text("profile")},
+                          {"engine", options_.text("engine")},
+                          {"relation", options_.text("relation")}};
+    if (like_) campaign["like"] = like_->identity();
+    log_->begin({{"campaign", campaign}});
     for (std::size_t i = 0; i < log_->done().size(); ++i) {
       try {
         const json::object& line = log_->done()[i].as_object();
@@ -106,7 +108,8 @@ class EngineCampaign {
       if (is_over()) return;
       if (done_.contains(index)) continue;
       // What must be refused asks nothing of an engine: the scenario before it was spoiled does.
-      const Scenario scenario = make_case(seed_, index, options_.text("profile")).scenario;
+      const Scenario scenario =
+          make_case(seed_, index, options_.text("profile"), {}, like_.get()).scenario;
       if (only < 0 && session_.is_repeated(scenario)) {
         ++repeated_;
         if (log_) log_->append({{"index", index}, {"repeated", true}}, false);
@@ -233,6 +236,7 @@ class EngineCampaign {
 
   const Options& options_;
   const std::uint64_t seed_;
+  const std::shared_ptr<const Likeness> like_;
   const Stopwatch watch_;
   EngineSession session_;
   foreign::Coverage coverage_;
@@ -248,12 +252,13 @@ class EngineCampaign {
 
 }  // namespace
 
-ExitStatus fuzz_on_engine(const Options& options, std::uint64_t seed) {
+ExitStatus fuzz_on_engine(const Options& options, std::uint64_t seed,
+                          std::shared_ptr<const Likeness> like) {
   if (options.has("shard"))
     throw RequestError("--shard is of lockstep's own engine: give each fuzz --engine its own seed");
   std::fprintf(stderr, "lockstep fuzz: seed %llu, engine %s\n",
                static_cast<unsigned long long>(seed), options.text("engine").c_str());
-  return EngineCampaign(options, seed).run();
+  return EngineCampaign(options, seed, std::move(like)).run();
 }
 
 }  // namespace lockstep

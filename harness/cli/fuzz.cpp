@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <stdexcept>
 #include <thread>
 
@@ -58,6 +59,13 @@ std::uint64_t seed_of(const Options& options) {
   return fresh_seed();
 }
 
+std::shared_ptr<const Likeness> likeness_of(const Options& options) {
+  if (!options.has("like")) return nullptr;
+  if (options.text("profile") == "near-legal")
+    throw RequestError("--like draws legal scenarios, and --profile near-legal refused ones");
+  return std::make_shared<Likeness>(Likeness::of_file(options.text("like")));
+}
+
 // Refuses what this machine lacks for every case, and what contradicts itself.
 void require_outside(const CampaignOptions& campaign) {
   if (!campaign.with.any()) return;
@@ -100,6 +108,8 @@ CampaignOptions campaign_of(const Options& options) {
   campaign.times = options.has("times");
   campaign.run.device = choose_device(options.text("device"));
   campaign.jobs = static_cast<int>(options.number("jobs"));
+  campaign.like_file = options.text("like");
+  campaign.like = likeness_of(options);
   campaign.with = outside_of(options.text("with"));
   require_outside(campaign);
   if (campaign.jobs == 0 && campaign.run.device == "cuda" && campaign.with.transports())
@@ -130,6 +140,8 @@ Options fuzz_options() {
       .text("with",
             "a list of processes, nccl and cudnn: ranks are processes, over shared memory or NCCL; "
             "attention by cuDNN in every other case")
+      .text("like",
+            "draw scenarios around this file: the keys that it names stay, all others are drawn")
       .text("corpus", "folder of scenarios: run first, and new failures are kept there")
       .text("log", "write a line of JSON per case to this file")
       .flag("times", "tell where the time of a case on a GPU goes, by kind of call")
@@ -147,6 +159,8 @@ Options fuzz_options() {
       .example("lockstep fuzz --budget 10m --corpus failures --html night.html",
                "ten minutes of fresh cases; failures are kept and run first the next time")
       .example("lockstep fuzz --seed 7 --case 132", "one case of a campaign again")
+      .example("lockstep fuzz --like mine.yaml --budget 60",
+               "a minute around one's own configuration")
       .example("lockstep fuzz --device cuda --with nccl,cudnn --budget 10m",
                "ten minutes with a process and a GPU for each rank");
   return options;
@@ -156,7 +170,9 @@ ExitStatus fuzz_command(const Words& words) {
   Options options = fuzz_options();
   if (!options.parse(words)) return ExitStatus::held;
   const CommandFiles files(options, {"log"});
-  if (asks_for_engine(options)) return fuzz_on_engine(options, seed_of(options));
+  if (options.has("like")) files.reads("--like", options.text("like"));
+  if (asks_for_engine(options))
+    return fuzz_on_engine(options, seed_of(options), likeness_of(options));
   const CampaignOptions campaign = campaign_of(options);
   std::fprintf(stderr, "lockstep fuzz: seed %llu, %s, %d worker%s\n",
                static_cast<unsigned long long>(campaign.seed), campaign.run.device.c_str(),

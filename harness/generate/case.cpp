@@ -46,14 +46,17 @@ const std::vector<std::string>& profiles() {
 }
 
 CampaignCase make_case(std::uint64_t campaign_seed, std::int64_t index, const std::string& profile,
-                       const Outside& outside) {
+                       const Outside& outside, const Likeness* like) {
   CampaignCase one;
   one.seed = case_seed(campaign_seed, index);
   // Draws of their own, so that a shrinker that edits the scenario's never meets them.
   Choices more(mixed(one.seed ^ 0x6C6F636B73746570u));
-  const bool near = more.one_in(kInvalidShare) || profile == "near-legal";
+  const bool near = (more.one_in(kInvalidShare) && like == nullptr) || profile == "near-legal";
   // What is refused reaches nothing.
-  one.scenario = draw_scenario(campaign_seed, index, one.seed, near ? Outside() : outside);
+  Choices choices(one.seed);
+  one.scenario = like != nullptr
+                     ? like->draw(choices, outside)
+                     : draw_scenario(campaign_seed, index, one.seed, near ? Outside() : outside);
   one.scenario.name = "random-" + std::to_string(index);
   if (profile == "schedules") draw_schedules(one.scenario, more);
   if (near) {

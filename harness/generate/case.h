@@ -9,6 +9,7 @@
 
 #include "harness/generate/features.h"
 #include "harness/generate/invalid_case.h"
+#include "harness/generate/likeness.h"
 #include "harness/generate/outside.h"
 
 namespace lockstep {
@@ -23,9 +24,10 @@ struct CampaignCase {
 };
 
 // small: single schedules, tens of milliseconds. schedules: each case under several random or PCT
-// schedules. near-legal: only scenarios that must be refused.
+// schedules. near-legal: only scenarios that must be refused. `like`: each case is drawn around
+// that one, and none is to be refused.
 const std::vector<std::string>& profiles();
 CampaignCase make_case(std::uint64_t campaign_seed, std::int64_t index, const std::string& profile,
-                       const Outside& outside = {});
+                       const Outside& outside = {}, const Likeness* like = nullptr);
 
 }  // namespace lockstep

@@ -1,8 +1,10 @@
 #include "harness/generate/generator.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "harness/expect/offload_bytes.h"
+#include "harness/generate/held.h"
 #include "harness/generate/parts.h"
 #include "kernels/core/at.h"
 #include "scenarios/by_one_rank.h"
@@ -387,26 +389,72 @@ Swarm draw_swarm(Choices& c) {
   return s;
 }
 
-Scenario generate_scenario(Choices& c, RareSize rare, const Outside& outside) {
+bool does_what_it_asks(const Scenario& s) {
+  if (with_offload(s)) {
+    const OffloadDemand demand = offload_demand(s);
+    if (demand.fixed == 0 && demand.per_pair.empty()) return false;
+    if (s.offload.captured && demand.copies_in_graphs == 0) return false;
+  }
+  if (!with_graphs(s)) return true;
+  const auto fits = [&](const GraphNeed& need) { return unfit(s, need) == Unfit::no; };
+  // The steps after which there is a graph: those with a microbatch that fits, or all of them.
+  const std::vector<GraphNeed> needs = graph_needs(s, false);
+  std::vector<bool> captures(static_cast<std::size_t>(s.training.steps), false);
+  for (std::int64_t step = s.cuda_graph.warmup_steps, next = 0; step < s.training.steps; ++step) {
+    const auto first = needs.begin() + next;
+    next += s.training.microbatches_at(step);
+    const auto last = needs.begin() + next;
+    at(captures, step) = s.cuda_graph.impl == GraphImpl::full_iteration
+                             ? std::all_of(first, last, fits)
+                             : std::any_of(first, last, fits);
+  }
+  // Each recapture has one of those since the one before it, and the last one step more.
+  std::int64_t since = 0;
+  const auto captured_in = [&](std::int64_t from, std::int64_t to) {
+    return std::any_of(captures.begin() + from, captures.begin() + to, std::identity());
+  };
+  for (const std::int64_t step : s.training.recapture_at) {
+    if (!captured_in(since, step)) return false;
+    since = step;
+  }
+  if (!captured_in(since, s.training.steps)) return false;
+  return s.cuda_graph.evaluation != GraphEvaluation::replay ||
+         std::ranges::any_of(graph_needs(s, true), fits);
+}
+
+std::optional<Scenario> generate_held(Choices& c, Swarm swarm, const Outside& outside,
+                                      const Hold& hold) {
   Scenario s;
   s.name = "random";
-  Swarm swarm = draw_swarm(c);
-  if (rare != RareSize::none) restrict_to(rare, swarm);
   draw_outside(c, outside, swarm);
   s.numerics = {swarm.bf16 ? Numerics::bf16 : Numerics::fp32};
   draw_model(c, swarm, s.model);
+  if (!hold(Part::model, s)) return {};
   draw_training(c, swarm, s);
+  if (!hold(Part::training, s)) return {};
   draw_data(c, swarm, s);
+  if (!hold(Part::data, s)) return {};
   draw_graphs(c, swarm, s);
+  if (!hold(Part::graphs, s)) return {};
   draw_checker(c, swarm, s.checker);
   draw_recompute(c, s);
   draw_offload(c, swarm, s);
+  if (!hold(Part::offload, s)) return {};
   draw_sharding(c, s);
+  if (!hold(Part::sharding, s)) return {};
   draw_pressure(c, s);
   draw_added(c, s);
+  if (!hold(Part::pressure, s)) return {};
   draw_resumes(c, s);
   draw_shared_memory(c, s);
+  if (!hold(Part::resumes, s)) return {};
   return s;
+}
+
+Scenario generate_scenario(Choices& c, RareSize rare, const Outside& outside) {
+  Swarm swarm = draw_swarm(c);
+  if (rare != RareSize::none) restrict_to(rare, swarm);
+  return *generate_held(c, swarm, outside, [](Part, Scenario&) { return true; });
 }
 
 }  // namespace lockstep

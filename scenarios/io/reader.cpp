@@ -267,6 +267,7 @@ ReadStage read_stage(const std::string& text, const std::string& file) {
     check_dependent_ranges(stage.scenario, reader.given(), *stage.root, faults);
     stage.data_digest = check_data(stage.scenario, *stage.root, faults);
     check_canonical_size(stage.scenario, text, faults);
+    stage.keys = reader.given();
   }
   stage.errors = faults.take();
   return stage;
@@ -275,7 +276,7 @@ ReadStage read_stage(const std::string& text, const std::string& file) {
 ReadResult read_scenario_text(const std::string& text, const std::string& file) {
   ReadStage stage = read_stage(text, file);
   ReadResult result{std::move(stage.scenario), std::move(stage.errors),
-                    std::move(stage.data_digest)};
+                    std::move(stage.data_digest), std::move(stage.keys)};
   if (result.ok()) result.errors = placed(check_legality(result.scenario), file, *stage.root);
   if (result.ok()) result.errors = placed(check_built(result.scenario), file, *stage.root);
   quote_source(result.errors, text);

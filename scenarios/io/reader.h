@@ -1,6 +1,7 @@
 // YAML to Scenario and back. Errors carry place and rule; all errors of a stage are reported.
 #pragma once
 
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ struct ReadResult {
   // The digest of the documents that were read and found good; "" without. Who runs the scenario
   // puts it into data.digest, so that other bytes are refused when they are opened again.
   std::string data_digest = {};
+  std::set<std::string> keys = {};  // The paths of the keys that the file has.
   bool ok() const { return errors.empty(); }
   // The rule that `expect.error` must name: the lowest one that refuses, or "none".
   std::string rule() const { return errors.empty() ? "none" : errors.front().rule; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,8 @@ struct ReadStage {
   Scenario scenario;
   std::optional<Node> root;  // Nothing where the text is no YAML.
   std::vector<ScenarioError> errors;
-  std::string data_digest;  // The digest of its documents; "" without.
+  std::string data_digest;          // The digest of its documents; "" without.
+  std::set<std::string> keys = {};  // The paths of the keys that the text has.
 };
 
 ReadStage read_stage(const std::string& text, const std::string& file);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "harness/generate/case.h"
+#include "scenarios/io/reader.h"
 #include "tests/harness/campaign/campaign_run.h"
 
 namespace lockstep {
@@ -76,6 +77,40 @@ TEST_F(Campaign, RefusesWhatTheMachineLacks) {
   const Ran engine = run_lockstep("fuzz --engine true --with processes --count 1");
   EXPECT_EQ(engine.status, 2);
   EXPECT_THAT(engine.err, HasSubstr("--with is of lockstep's own engine"));
+}
+
+// Around a file: the key that it names is in every token, on any number of workers.
+TEST_F(Campaign, DrawsAroundAFile) {
+  const std::string mine = folder_.file(
+      "mine.yaml", "schema: 1\nname: mine\nmodel: {pattern: \"M*-\"}\ntraining: {steps: 2}\n");
+  const std::string one = folder_ / "one", two = folder_ / "two";
+  EXPECT_EQ(fuzz("--seed 2 --count 16 --jobs 1 --like " + mine + " --log " + one).status, 0);
+  EXPECT_EQ(fuzz("--seed 2 --count 16 --jobs 3 --like " + mine + " --log " + two).status, 0);
+  EXPECT_EQ(cases_of(one), cases_of(two));
+  int kept = 0;
+  for (const auto& [index, line] : cases_of(one)) {
+    const Scenario s = read_token(json::value_to<std::string>(line.at("token")));
+    EXPECT_TRUE(s.model.pattern == "M*-" || s.training.steps == 2) << index;  // One may be drawn.
+    kept += s.model.pattern == "M*-" && s.training.steps == 2;
+  }
+  EXPECT_GE(kept, 8);
+  // Another file is another campaign.
+  const std::string other =
+      folder_.file("other.yaml", "schema: 1\nname: other\ntraining: {steps: 2}\n");
+  EXPECT_EQ(fuzz("--seed 2 --count 16 --resume --like " + other + " --log " + one).status, 2);
+  EXPECT_EQ(fuzz("--seed 2 --count 16 --resume --log " + one).status, 2);
+  EXPECT_EQ(fuzz("--count 1 --like " + folder_.file("bad.yaml", "schema: 2\n")).status, 2);
+  EXPECT_EQ(near("--count 1 --like " + mine).status, 2);
+  EXPECT_EQ(fuzz("--count 1 --like " + mine + " --json " + mine).status,
+            2);  // It would replace it.
+}
+
+TEST_F(Campaign, DrawsAroundAFileForAnEngine) {
+  const std::string mine =
+      folder_.file("mine.yaml", "schema: 1\nname: mine\ntraining: {steps: 2}\n");
+  const Ran ran = run_lockstep("fuzz --seed 2 --count 2 --quiet --like " + mine + " --engine \"" +
+                               lockstep_program() + " engine --device sim\"");
+  EXPECT_EQ(ran.status, 0) << ran.err << ran.out;
 }
 
 }  // namespace
