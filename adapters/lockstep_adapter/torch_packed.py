@@ -424,7 +424,7 @@ class Run:
         for parameter in self.parameters:
             key.setdefault(parameter.dim() == 2, []).append(parameter)
         groups = [{"params": list_of, "weight_decay": o["weight_decay"] if matrix else 0.0} for matrix, list_of in key.items()]
-        return torch.optim.AdamW(groups, lr=self.request.feed.learning_rate[0], betas=tuple(o["betas"]), eps=o["eps"], foreach=False)
+        return torch.optim.AdamW(groups, lr=self.request.feed.learning_rate[0], betas=tuple(map(float, o["betas"])), eps=o["eps"], foreach=False)
 
     def forget_gradients(self):
         """What a capture left in them."""
