@@ -1,7 +1,11 @@
 """The relations of docs/engine-protocol.md, section 13, in Python: an engine is compared with itself, without lockstep.
 
-lockstep draws scenarios, shrinks and replays; this module judges the few scenarios that it is given. R16 needs lockstep's oracle."""
+lockstep draws scenarios, shrinks and replays; this module judges the few scenarios that it is given. R16 is not here: it needs
+lockstep's own model in binary64."""
+import array
 import itertools
+import math
+import random
 import shutil
 
 from .documents import changed
@@ -11,6 +15,12 @@ from .wire import key_of
 from .world import EngineFailure, World
 
 UNWATCHED_RUNS = 3
+MOST_OF_A_DUMP = 256
+ROUNDING, LEAST = 64 * 2.0**-24, 2.0**-130  # R16b: of the largest term; below the least normal number nothing is exact.
+LOSS_ROUNDING = 1e-4
+# R16c: parts of a weight's length by which it moves, and what may be wrong of the change of the loss.
+STEPS, SMALL_WITH_SCANS, TOLERANCE, STRAIGHT = [2.0**-n for n in (8, 11, 14, 17, 20)], 2.0**-14, 0.05, 0.02
+LEAST_OVER_ROUNDING, LOSS_UNITS, LEAST_OF_A_NORM = 50, 2.0**-20, 8
 OF_A_MICROBATCH = ("token_loss", "activation", "activation_gradient")
 
 
@@ -162,22 +172,37 @@ class Judge:
             raise Violated("nan", f"{nans[0]} and {len(nans) - 1} others hold a NaN")
 
     def dump(self, feed, keys):
-        """The tensors with these identities, by key, from one more run; checked against its digests."""
-        names = [key_of(kind, name, phase, step, microbatch) for kind, phase, step, microbatch, name in keys]
+        """The tensors with these identities, from one more run; checked against its digests."""
+        place = {key: (key[3] % self.ranks, key[3] // self.ranks) if key[0] in OF_A_MICROBATCH else (0, None) for key in keys}
+        names = {key: key_of(key[0], key[4], *key[1:3], place[key][1]) for key in keys}
         number = next(self.world.numbers)
         folder, to = feed.write(self.world.folder / f"feed-{number}"), self.world.folder / f"dump-{number}"
-        reply = self.world.ask("dump", self.deadline_s, scenario=self.scenario, feed=folder, observe=self.hello["observes"],
-                               deadline_s=self.deadline_s, tensors=names, to=str(to))[0]
+        replies = self.world.ask("dump", self.deadline_s, scenario=self.scenario, feed=folder, observe=self.hello["observes"],
+                                 deadline_s=self.deadline_s, tensors=sorted(set(names.values())), to=str(to))
         shutil.rmtree(folder)
-        tensors = read_file(to)
-        to.unlink()
-        entries = {key_of(e["kind"], e["name"], e.get("phase", "training"), e["step"], e.get("microbatch")): e for e in reply["tensors"]}
-        for name, tensor in tensors.items():
-            if digest(tensor.dtype, tensor.data) != entries[name]["sha256"]:
-                raise EngineFailure("protocol", f"{name} in the file is not what the reply says")
-        if set(tensors) != set(names):
-            raise EngineFailure("protocol", f"not dumped: {set(names) - set(tensors)}")
-        return tensors
+        found = {}
+        for rank, reply in enumerate(replies):
+            file = to.with_name(to.name + (f".{rank}" if rank else ""))
+            if not file.exists():
+                continue
+            tensors = read_file(file)
+            file.unlink()
+            entries = {key_of(e["kind"], e["name"], e.get("phase", "training"), e["step"], e.get("microbatch")): e for e in reply["tensors"]}
+            for name, tensor in tensors.items():
+                if digest(tensor.dtype, tensor.data) != entries[name]["sha256"]:
+                    raise EngineFailure("protocol", f"{name} in the file is not what the reply says")
+            found |= {key: tensors[name] for key, name in names.items() if place[key][0] == rank and name in tensors}
+        if set(found) != set(keys):
+            raise EngineFailure("protocol", f"not dumped: {set(keys) - set(found)}")
+        return found
+
+    def values(self, keys, feed=None):
+        """Numbers by identity, of those that are fp32."""
+        found = {}
+        for first in range(0, len(keys), MOST_OF_A_DUMP):
+            tensors = self.dump(feed or self.feed, keys[first : first + MOST_OF_A_DUMP])
+            found |= {key: tensor.values() for key, tensor in tensors.items() if tensor.dtype == "F32"}
+        return found
 
     # What the relations share.
 
@@ -394,9 +419,9 @@ def scale(judge):
     if not keys:
         raise NotApplicable("every gradient is zero")
     values = [judge.dump(feed, keys), judge.dump(twice, keys)]
-    for name, tensor in values[0].items():
-        if [2 * x for x in tensor.values()] != values[1][name].values():
-            raise Violated("R12", f"{name} is not doubled by twice the loss scale")
+    for key, tensor in values[0].items():
+        if [2 * x for x in tensor.values()] != values[1][key].values():
+            raise Violated("R12", f"{key} is not doubled by twice the loss scale")
 
 
 def interludes(judge):
@@ -480,9 +505,165 @@ def counters(judge):
             raise Violated("vacuous", f"{name} is 0")
 
 
+def in_flight(judge):
+    training = judge.scenario["training"]
+    most = max(len(packs) for (phase, _), packs in judge.feed.packs.items() if phase == "training") // judge.ranks
+    if not judge.honours("training.in_flight") or training["in_flight"] <= 1 >= most:
+        raise NotApplicable("the number in flight is not honoured, or there is one microbatch")
+    other = 1 if training["in_flight"] > 1 else 2
+    honoured = judge.hello["honours"]["training.in_flight"]
+    if isinstance(honoured, list) and other not in honoured or isinstance(honoured, dict) and not (
+            honoured.get("min", other) <= other <= honoured.get("max", other) and other % honoured.get("multiple_of", 1) == 0):
+        raise NotApplicable("the engine honours no other number in flight")
+    judge.expect_equal("R11b", judge.base(), judge.run(judge.without("training", in_flight=other, resume_at=[])))
+
+
+def near(got, want, magnitude):
+    return abs(got - want) <= ROUNDING * magnitude + LEAST
+
+
+def wrong_update(optimizer, numbers, gradient, before, after):
+    """(kind, element, got, want) of the first number that AdamW does not make of what the engine had before it, or None."""
+    (beta1, beta2), eps = optimizer["betas"], optimizer["eps"]
+    rate, clip, decay, correction1, correction2 = numbers
+    for i, g in enumerate(gradient):
+        g *= clip
+        m, v, w = before["moment1"][i], before["moment2"][i], before["weight"][i]
+        new_m, new_v, new_w = after["moment1"][i], after["moment2"][i], after["weight"][i]
+        want = beta1 * m + (1 - beta1) * g
+        if not near(new_m, want, beta1 * abs(m) + (1 - beta1) * abs(g)):
+            return "moment1", i, new_m, want
+        want = beta2 * v + (1 - beta2) * g * g
+        if not near(new_v, want, want):
+            return "moment2", i, new_v, want
+        step = new_m / correction1 / (math.sqrt(new_v / correction2) + eps)
+        want = w - rate * (step + decay * w)
+        if not near(new_w, want, abs(w) + rate * (abs(step) + decay * abs(w))):
+            return "weight", i, new_w, want
+    return None
+
+
+def expect_updates(judge):
+    """False where nothing could be looked at."""
+    kinds = ("gradient", "weight", "moment1", "moment2")
+    if not judge.claims("weights_by_name") or not set(kinds) <= set(judge.hello["observes"]):
+        return False
+    optimizer, any_step = judge.scenario["training"]["optimizer"], False
+    values = judge.values(judge.base().keys(*kinds))
+    before = {name: {"weight": tensor.values(), "moment1": [0.0] * len(tensor.values()), "moment2": [0.0] * len(tensor.values())}
+              for name, tensor in judge.feed.weights.items()}
+    for step in range(judge.feed.steps):
+        norm = math.sqrt(sum(g * g for key, list_ in values.items() if key[0] == "gradient" and key[2] == step for g in list_))
+        clip = optimizer["clip"]
+        for name, tensor in judge.feed.weights.items():
+            now = {kind: values.get((kind, "training", step, None, name)) for kind in kinds}
+            if None in now.values() or name not in before:
+                before.pop(name, None)
+                continue
+            numbers = (judge.feed.learning_rate[step], clip / norm if clip and norm > clip else 1.0,
+                       optimizer["weight_decay"] if len(tensor.shape) > 1 else 0.0, 1 - optimizer["betas"][0] ** (step + 1),
+                       1 - optimizer["betas"][1] ** (step + 1))
+            any_step = True
+            # A clipped gradient is rounded once more than the norm of all elements can say.
+            near_the_limit = clip and abs(norm - clip) <= 1e-4 * clip
+            wrong = None if near_the_limit else wrong_update(optimizer, numbers, now["gradient"], before[name], now)
+            if wrong:
+                kind, element, got, want = wrong
+                raise Violated("R16b", f"{kind} of {name} in step {step}: element {element} is {got}, and AdamW makes {want}")
+            before[name] = now
+    return any_step
+
+
+def expect_losses(judge):
+    if not judge.claims("loss_scaled") or not {"loss", "token_loss"} <= set(judge.hello["observes"]):
+        return False
+    values = judge.values(judge.base().keys("token_loss") + [("loss", "training", s, None, "loss") for s in range(judge.feed.steps)])
+    for step in range(judge.feed.steps):
+        packs = judge.feed.packs["training", step]
+        losses = [values.get(("token_loss", "training", step, g, "token_loss")) for g in range(len(packs))]
+        told = values.get(("loss", "training", step, None, "loss"))
+        if None in losses or told is None:
+            return step > 0
+        targets = sum(target >= 0 for pack in packs for document in pack for target in document.targets)
+        scale = judge.feed.loss_scale[step] if judge.honours("feed.loss_scale") else 1 / max(targets, 1)
+        want = scale * sum(map(sum, losses))
+        if not abs(told[0] - want) <= LOSS_ROUNDING * abs(want):
+            raise Violated("R16b", f"the loss of step {step} is {told[0]}, and the token losses make {want}")
+    return judge.feed.steps > 0
+
+
+def update(judge):
+    losses = expect_losses(judge)
+    if not expect_updates(judge) and not losses:
+        raise NotApplicable("the engine neither shows the optimizer's state in fp32 nor claims loss_scaled")
+
+
+def scaled_loss(judge, feed):
+    """The loss of the first step."""
+    keys = [key for key in judge.base().keys("token_loss", step=0)]
+    values = judge.values(keys, feed)
+    if len(values) < len(keys):
+        raise NotApplicable("token losses are not in fp32")
+    return sum(map(sum, values.values())) * judge.feed.loss_scale[0]
+
+
+def moved(judge, name, gradient, part, signs):
+    """Two feeds with the weight moved up and down, how the gradient says that the loss changes between them, and how large
+    such a change is. `signs`: None along the gradient, where all of it counts, else up or down by chance."""
+    tensor = judge.feed.weights[name]
+    weight, norm = tensor.values(), math.hypot(*gradient)
+    step, each = part * max(math.hypot(*weight), 1e-3), 1 / math.sqrt(len(weight))
+    units = [g / norm for g in gradient] if signs is None else [sign * each for sign in signs]
+    sides = [array.array("f", [w + way * step * unit for w, unit in zip(weight, units)]) for way in (1, -1)]
+    change = sum(g * (up - down) for g, up, down in zip(gradient, *sides))
+    feeds = [judge.feed.edited(weights=judge.feed.weights | {name: type(tensor).of("F32", tensor.shape, side)}) for side in sides]
+    return feeds, change, 2 * step * norm * (1 if signs is None else each)
+
+
+def expect_derivative(judge, name, gradient, signs, loss):
+    """False where rounding hides the change, or the loss bends too much."""
+    before, accused, scans = None, None, "M" in judge.scenario["model"]["pattern"]
+    for part in STEPS:
+        feeds, made, size = moved(judge, name, gradient, part, signs)
+        if size < LEAST_OVER_ROUNDING * LOSS_UNITS * abs(loss):
+            break
+        change = scaled_loss(judge, feeds[0]) - scaled_loss(judge, feeds[1])
+        if abs(change - made) <= TOLERANCE * size:
+            return True
+        # Behind a norm of a row near 0 a loss may look straight over large steps: the smallest two accuse.
+        straight, before = before is not None and abs(change / size - before) <= STRAIGHT, change / size
+        accused = f"gradient of {name} makes {made} of a change, and the loss changes by {change}" \
+            if straight and not (scans and part > SMALL_WITH_SCANS) else None
+    if accused:
+        raise Violated("R16c", accused)
+    return False
+
+
+def derivative(judge):
+    model = judge.scenario["model"]
+    scans = "M" in model["pattern"]
+    if not judge.claims("weights_by_name") or not judge.honours("feed.loss_scale"):
+        raise NotApplicable("the engine begins with its own weights, or has its own loss scale")
+    if judge.scenario["numerics"] != ["fp32"] or not {"gradient", "token_loss"} <= set(judge.hello["observes"]):
+        raise NotApplicable("only fp32 is fine enough, with gradients and token losses observed")
+    if model["hidden"] < LEAST_OF_A_NORM or scans and model["mamba"]["d_inner"] // model["mamba"]["groups"] < LEAST_OF_A_NORM:
+        raise NotApplicable("norms of few elements leap")
+    judge.no_router_losses()
+    keys = [key for key in judge.base().keys("gradient", step=0) if judge.base().entries[key]["nonzero"]]
+    loss, any_gradient = scaled_loss(judge, judge.feed), False
+    for key, gradient in judge.values(keys).items():
+        draws = random.Random(key[4])
+        by_chance = [draws.choice((1, -1)) for _ in gradient]
+        for signs in (None, by_chance):
+            any_gradient = expect_derivative(judge, key[4], gradient, signs, loss) or any_gradient
+    if not any_gradient:
+        raise NotApplicable("no gradient is large enough")
+
+
 RELATIONS = {
     "R1": ("repeat", repeat), "R2": ("graphs", graphs), "R3": ("offload", offload), "R4": ("recompute", recompute),
     "R5": ("sharding", sharding), "R5b": ("sharding-all", sharding_all), "R6": ("neighbours", neighbours),
     "R7": ("one-voice-document", one_voice_document), "R8": ("padding", padding), "R9": ("place", place_in_pack),
-    "R10": ("a-b-a", a_b_a), "R11": ("one-voice-microbatch", one_voice_microbatch), "R12": ("scale", scale),
-    "R13": ("interludes", interludes), "R14": ("amplified", amplified), "R15": ("counters", counters)}
+    "R10": ("a-b-a", a_b_a), "R11": ("one-voice-microbatch", one_voice_microbatch), "R11b": ("in-flight", in_flight),
+    "R12": ("scale", scale), "R13": ("interludes", interludes), "R14": ("amplified", amplified), "R15": ("counters", counters),
+    "R16b": ("update", update), "R16c": ("derivative", derivative)}

@@ -33,6 +33,9 @@ def scenarios():
             "model.pattern": "MM-*", "model.recompute": ["layernorm", "core_attn", "mlp", "mamba"],
             "offload.modules": ["core_attn"], "training.steps": 4, "training.eval_every": 1, "training.optimizer.clip": 0.05, "model.tied_embedding": True,
             "training.change_microbatches_at": [{"step": 2, "microbatches": 2}]}),
+        "long": scenario({
+            "model.pattern": "*-", "model.tied_embedding": True, "training.steps": 12, "training.microbatches": 2,
+            "training.optimizer.eps": 1e-3, "training.optimizer.weight_decay": 0.1}),
         "experts": scenario({**GRAPHS,
             "model.pattern": "*E-", "model.moe.experts": 3, "model.moe.top_k": 1, "training.eval_every": 2,
             "cuda_graph.modules": ["attn", "moe_router"], "offload.modules": ["core_attn", "expert_fc1", "moe_act"],

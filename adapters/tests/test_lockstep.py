@@ -27,8 +27,11 @@ FAULTS = {
     "fallback-truncates-to-capacity": ("graphs", "R9"),
     "gradients-not-zeroed-at-step-start": ("offload", "R10"),
     "last-backward-pass-dropped": ("offload", "R11"),
+    "router-losses-kept-by-slot": ("experts", "R11b"),
     "checkpoint-forgets-moments": ("eager", "R13"),
     "offload-copies-twice": ("offload in graphs", "R15"),
+    "vectors-decay": ("long", "R16b"),
+    "tied-gradient-overwritten": ("long", "R16c"),
 }
 
 

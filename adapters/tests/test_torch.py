@@ -19,16 +19,16 @@ from lockstep_adapter.world import EngineFailure  # noqa: E402
 
 GPUS = torch.cuda.device_count()
 DEVICE = "cuda" if GPUS else "cpu"
-ALWAYS = {"R1", "R6", "R7", "R8", "R10", "R11", "R12", "R13", "R14", "R15"}
+ALWAYS = {"R1", "R6", "R7", "R8", "R10", "R11", "R12", "R13", "R14", "R15", "R16b"}
 PACKED = f"env PYTHONPATH={HERE.parent} {sys.executable} -m lockstep_adapter.torch_packed --device {DEVICE}"
 # Keys of the scenario, options of the engine, relations that hold beside those that always do.
 HOLD = [
     ({"model.pattern": "*-*", "model.recompute": ["mlp_act"], "model.mlp.activation": "swiglu", "data.align": 4, "data.gaps": 1,
-      "data.pack_length": 48, "data.tail": "append_dummy_seq", "model.tied_embedding": True}, "", {"R4"}),
+      "data.pack_length": 48, "data.tail": "append_dummy_seq", "model.tied_embedding": True}, "", {"R4", "R16c"}),
     ({"numerics": ["bf16"], "model.pattern": "-**-", "training.microbatches": 3, "training.eval_every": 2}, "--grads none", set()),
-    ({"fsdp.strategy": "optim_grads_params"}, "", {"R5", "R5b"}),
+    ({"fsdp.strategy": "optim_grads_params"}, "", {"R5", "R5b", "R16c"}),
     ({"parallel.data": 2, "fsdp.strategy": "optim_grads_params",
-      "data.documents": [[[7, 1, 9], [5, 0, 12], [3, 4, 5], [30]], [[20], [4, 3, 11], [1], [6, 6]]]}, "--grads none", {"R5"}),
+      "data.documents": [[[7, 1, 9], [5, 0, 12], [3, 4, 5], [30]], [[20], [4, 3, 11], [1], [6, 6]]]}, "--grads none", {"R5", "R16c"}),
 ]
 HOLD_ON_A_GPU = [
     ({"numerics": ["bf16"], **WHOLE}, "", {"R2"}),
@@ -54,14 +54,17 @@ class Packed(unittest.TestCase):
             with self.subTest(keys):
                 scenario = scenario_of(keys)
                 with Judge(f"{PACKED} {options}", scenario, documents.Feed(scenario)) as judge:
-                    self.assertEqual({relation for relation in RELATIONS if judge(relation) is None}, ALWAYS | more)
+                    applied = {relation for relation in RELATIONS if judge(relation) is None}
+                # On a GPU it depends on the kernels whether rounding hides the change of a loss.
+                unsure = {"R16c"} if GPUS else set()
+                self.assertEqual(applied - unsure, (ALWAYS | more) - unsure)
 
 
 class Template(unittest.TestCase):
     def test_holds_as_it_is(self):
         scenario = scenario_of({"model.pattern": "--"})
         with Judge(f"env PYTHONPATH={HERE.parent} {sys.executable} -m lockstep_adapter.template", scenario, documents.Feed(scenario)) as judge:
-            self.assertEqual({relation for relation in RELATIONS if judge(relation) is None}, ALWAYS - {"R13", "R14"})
+            self.assertEqual({relation for relation in RELATIONS if judge(relation) is None}, ALWAYS - {"R13", "R14", "R16b"})
 
 
 class Faults(unittest.TestCase):
