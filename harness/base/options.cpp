@@ -9,6 +9,7 @@
 
 #include "engine/device/cuda_object.h"
 #include "harness/base/errors.h"
+#include "harness/base/shell_word.h"
 #include "harness/base/version.h"
 #include "scenarios/schema/schema.h"
 #include "scenarios/syntax/nearest.h"
@@ -146,6 +147,7 @@ Options& Options::launched() {
 }
 
 bool Options::parse(const std::vector<std::string>& words) {
+  command_line_ = "lockstep " + command_ + (words.empty() ? "" : " ") + shell_line(words);
   po::options_description all = description_;
   all.add_options()("word", po::value<std::vector<std::string>>(), "");
   po::positional_options_description positional;

@@ -67,6 +67,8 @@ class Options {
   const std::string& word() const;
   std::string help() const;
 
+  // The line that was parsed, as a shell takes it: "lockstep verify mine.yaml".
+  const std::string& command_line() const { return command_line_; }
   const std::string& command() const { return command_; }
   const std::string& synopsis() const { return synopsis_; }
   const std::string& summary() const { return summary_; }
@@ -90,7 +92,7 @@ class Options {
   void check_ranges() const;
   static std::string all_of(const std::vector<std::string>& words);
 
-  std::string command_, synopsis_, summary_;
+  std::string command_, synopsis_, summary_, command_line_;
   int at_most_;
   boost::program_options::options_description description_{"options"};
   boost::program_options::variables_map given_;

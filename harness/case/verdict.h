@@ -9,6 +9,7 @@
 
 #include "engine/device/backend.h"
 #include "engine/device/judge_kind.h"
+#include "harness/checker/hazard_record.h"
 #include "harness/costs/costs.h"
 #include "scenarios/counter.h"
 
@@ -56,6 +57,7 @@ struct CaseResult {
   JudgeKind judge = JudgeKind::none;
   std::string reason;
   std::optional<FirstDifference> first_difference;
+  std::vector<HazardRecord> hazards = {};  // Where the judge is hazard: the one told first.
   Counters counters;
   Costs costs = {};  // Of the first run without readbacks on the simulated device.
   // On the simulated device: how many schedules ran, and what they were bound to find.

@@ -26,6 +26,9 @@ std::string short_name(const Work& work) {
          (work.bytes > 0 ? " of " + std::to_string(work.bytes) + " bytes" : std::string());
 }
 
+// What a report draws; the sentence counts them all.
+constexpr std::size_t kMostRecords = 8;
+
 // A poison op writes no value.
 bool is_poison(const Work& work) { return std::strcmp(work.name, PoisonMemory::kName) == 0; }
 
@@ -328,8 +331,20 @@ void Checker::judge_overlaps(const std::vector<Touch>& touches) {
 void Checker::report(HazardKind kind, const Touch& later, const std::optional<Touch>& earlier,
                      std::string memory, std::string detail) {
   const auto name = [this](const Touch& touch) { return at(threads_, touch.thread).name; };
-  hazards_.push_back({kind, later, earlier, name(later), earlier ? name(*earlier) : "",
-                      std::move(memory), std::move(detail)});
+  Hazard found{kind,
+               later,
+               earlier,
+               name(later),
+               earlier ? name(*earlier) : "",
+               std::move(memory),
+               std::move(detail)};
+  if (later.allocation >= 0) {
+    const Allocation& allocation = memory_[later.allocation];
+    found.allocation_bytes = allocation.bytes;
+    found.pinned = allocation.pinned;
+  }
+  if (earlier && kind != HazardKind::overlap) found.event = event_after(*earlier, later);
+  hazards_.push_back(std::move(found));
 }
 
 void Checker::throw_found() const {
@@ -340,7 +355,12 @@ void Checker::throw_found() const {
   const std::size_t others = list.size() - 1;
   if (others > 0)
     all += " (and " + std::to_string(others) + (others == 1 ? " other hazard)" : " other hazards)");
-  throw EngineViolation(JudgeKind::hazard, all);
+  std::vector<HazardRecord> records;
+  for (std::size_t i = 0; i < std::min(list.size(), kMostRecords); ++i)
+    records.push_back(record_of(list[i]));
+  if (of_the_program != list.end() && of_the_program - list.begin() < std::ssize(records))
+    std::swap(records.front(), records[static_cast<std::size_t>(of_the_program - list.begin())]);
+  throw HazardViolation(all, std::move(records));
 }
 
 void Checker::stop_if_found() {
@@ -350,14 +370,26 @@ void Checker::stop_if_found() {
   throw_found();
 }
 
+static bool in_one_replay(const Touch& a, const Touch& b) {
+  return a.work.graph >= 0 && a.work.graph == b.work.graph && a.work.launch == b.work.launch;
+}
+
+int Checker::event_after(const Touch& earlier, const Touch& later) const {
+  const int stream = at(threads_, earlier.thread).stream;
+  if (stream < 0 || in_one_replay(earlier, later)) return -1;
+  for (const auto& [id, state] : events_) {
+    if (state.recorded && state.stream == stream && state.clock.at(earlier.thread) >= earlier.time)
+      return id;
+  }
+  return -1;
+}
+
 std::string Checker::missing_edge(const Touch& later, const Touch& earlier) {
   const Thread& after = at(threads_, later.thread);
   const Thread& before = at(threads_, earlier.thread);
-  const bool inside = later.work.graph >= 0 && later.work.graph == earlier.work.graph &&
-                      later.work.launch == earlier.work.launch;
   const std::string what = short_name(earlier.work), then = short_name(later.work);
   const std::string place = "Missing edge: " + before.name + " -> " + after.name + ". ";
-  if (inside) {
+  if (in_one_replay(later, earlier)) {
     return place + "While the graph is captured, record an event on " + stream_name(before.stream) +
            " after " + what + " and wait for it on " + stream_name(after.stream) + " before " +
            then + ".";
@@ -369,10 +401,7 @@ std::string Checker::missing_edge(const Touch& later, const Touch& earlier) {
   const std::string act = after.stream < 0
                               ? "synchronise with it before the host's " + then
                               : "wait for it on " + stream_name(after.stream) + " before " + then;
-  for (const auto& [id, state] : events_) {
-    if (!state.recorded || state.stream != before.stream ||
-        state.clock.at(earlier.thread) < earlier.time)
-      continue;
+  if (const int id = event_after(earlier, later); id >= 0) {
     return place + "Event " + std::to_string(id) + " was recorded on " + before.name + " after " +
            what + ": " + act + ".";
   }

@@ -126,6 +126,9 @@ class Checker : public Observer {
   void require_over(const std::string& what, const std::string& use, const Clock& used);
   void stop_if_found();
   std::string missing_edge(const Touch& later, const Touch& earlier);
+  // The first event whose record comes after `earlier`; -1 if there is none, or where the two are
+  // of one replay.
+  int event_after(const Touch& earlier, const Touch& later) const;
 
   void check_addresses(int graph, GraphPlan& plan);
   void launch(GraphPlan& plan, int graph, int stream, const StepLocation& place);

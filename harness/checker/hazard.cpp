@@ -44,6 +44,38 @@ std::string verb(const Touch& touch) {
   return "";
 }
 
+const char* access_text(Access mode) {
+  switch (mode) {
+    case Access::in:
+      return "reads";
+    case Access::out:
+      return "writes";
+    case Access::accum:
+      return "updates";
+    case Access::scratch:
+      return "uses as scratch";
+  }
+  return "";
+}
+
+HazardSide side_of(const Touch& touch, const std::string& stream) {
+  const Work& work = touch.work;
+  return {.stream = stream,
+          .work = work.bytes > 0 ? work.name + (" of " + std::to_string(work.bytes) + " bytes")
+                                 : work.name,
+          .place = place_text(work),
+          .replay = work.graph < 0 ? ""
+                                   : "replay " + std::to_string(work.launch) + " of graph " +
+                                         std::to_string(work.graph),
+          .operand = touch.name,
+          .access = access_text(touch.mode),
+          .rank = work.place.rank,
+          .first = touch.box.base,
+          .rows = touch.box.rows,
+          .width = touch.box.width,
+          .pitch = touch.box.pitch};
+}
+
 std::string said(const Touch& touch, const std::string& stream) {
   const std::string what = verb(touch);
   return describe(touch.work, stream) + (what.empty() ? "" : ", which " + what + ",");
@@ -86,6 +118,19 @@ std::string text(const Hazard& h) {
   if (!h.earlier) return start + " touches " + h.memory + ". " + h.detail;
   return start + " is not ordered after " + said(*h.earlier, h.earlier_stream) +
          " although both touch " + h.memory + ". " + h.detail;
+}
+
+HazardRecord record_of(const Hazard& h) {
+  HazardRecord record{.kind = to_text(h.kind),
+                      .later = side_of(h.later, h.later_stream),
+                      .earlier = std::nullopt,
+                      .allocation = h.later.allocation,
+                      .allocation_bytes = h.allocation_bytes,
+                      .pinned = h.pinned,
+                      .event = h.event,
+                      .text = text(h)};
+  if (h.earlier) record.earlier = side_of(*h.earlier, h.earlier_stream);
+  return record;
 }
 
 std::vector<Hazard> distinct(const std::vector<Hazard>& hazards) {

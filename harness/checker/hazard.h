@@ -3,8 +3,11 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "engine/device/violation.h"
+#include "harness/checker/hazard_record.h"
 #include "harness/checker/touch.h"
 
 namespace lockstep {
@@ -27,8 +30,11 @@ struct Hazard {
   std::optional<Touch> earlier;  // The access that nothing orders before `later`, or the other
                                  // operand of an overlap.
   std::string later_stream, earlier_stream;
-  std::string memory;  // "bytes 0 to 255 of the 512-byte device allocation 14".
-  std::string detail;  // The missing edge, and the call that would add it.
+  std::string memory;                 // "bytes 0 to 255 of the 512-byte device allocation 14".
+  std::string detail;                 // The missing edge, and the call that would add it.
+  std::int64_t allocation_bytes = 0;  // The memory of `later`; 0 if it lies in none.
+  bool pinned = false;
+  int event = -1;  // Recorded after `earlier`, so that a wait for it would be the edge.
 };
 
 // The part of the step in which the harness reads what the engine computed.
@@ -38,6 +44,19 @@ bool is_look(const Hazard& hazard);
 
 // One paragraph.
 std::string text(const Hazard& hazard);
+// What a report draws of it.
+HazardRecord record_of(const Hazard& hazard);
+
+// A run that ends by hazards; a report draws the records.
+class HazardViolation : public EngineViolation {
+ public:
+  HazardViolation(const std::string& what, std::vector<HazardRecord> records)
+      : EngineViolation(JudgeKind::hazard, what), records_(std::move(records)) {}
+  const std::vector<HazardRecord>& records() const { return records_; }
+
+ private:
+  std::vector<HazardRecord> records_;
+};
 // The first of each (kind, ops, operands, streams).
 std::vector<Hazard> distinct(const std::vector<Hazard>& hazards);
 

@@ -5,13 +5,16 @@
 #include "harness/base/interrupt_guard.h"
 #include "harness/base/options.h"
 #include "harness/base/version.h"
-#include "harness/base/write_file.h"
 #include "harness/bench/model.h"
 #include "harness/bench/sections.h"
 #include "harness/case/schedules.h"
 #include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/write_reports.h"
+#include "harness/page/bench_page.h"
+#include "harness/page/page.h"
+#include "harness/page/rows_table.h"
+#include "harness/report/report.h"
 #include "harness/report/result_json.h"
 #include "harness/run/device_choice.h"
 #include "harness/run/refusal.h"
@@ -100,11 +103,43 @@ void measure(const Options& options, const Request& request, const std::string& 
   if (section == "door") bench_dispatch(200, rows);
 }
 
-void write_json(const Options& options, const BenchRows& rows, bool interrupted) {
-  if (!options.has("json")) return;
+// A case for each time that was measured, so that a dashboard has its history.
+std::vector<CaseResult> times_of(const boost::json::value& found) {
+  constexpr struct {
+    const char *rows, *name, *seconds;
+  } kLists[] = {{"/steps", "mode", "median_seconds"},
+                {"/kernels", "op", "seconds"},
+                {"/offload/rows", "mode", "median_seconds"},
+                {"/memory/rows", "memory", "median_seconds"},
+                {"/fsdp/rows", "mode", "step_seconds"}};
+  std::vector<CaseResult> list;
+  for (const auto& [rows, name, seconds] : kLists) {
+    for (const boost::json::value& value : rows_at(found, rows)) {
+      const boost::json::object& row = value.as_object();
+      CaseResult one;
+      one.name = text_in(row, name);
+      for (const char* more : {"fraction", "in_flight"}) {
+        if (row.contains(more)) one.name += std::string(" ") + more + " " + text_in(row, more);
+      }
+      const std::string section(rows + 1);
+      one.numerics = "bench." + section.substr(0, section.find('/'));
+      const boost::json::value* time = row.if_contains(seconds);
+      if (time != nullptr && time->is_number()) {
+        one.seconds = time->to_number<double>();
+      } else {
+        one.verdict = Verdict::skipped;
+        one.reason = text_in(row, "not_run");
+      }
+      list.push_back(std::move(one));
+    }
+  }
+  return list;
+}
+
+void write_found(const Options& options, const BenchRows& rows, bool interrupted) {
   boost::json::object found = rows.found();
   if (interrupted) found["interrupted"] = true;
-  write_file(options.text("json"), boost::json::serialize(found) + "\n");
+  write_reports(options, junit(times_of(found), interrupted), found, bench_page);
 }
 
 }  // namespace
@@ -139,9 +174,14 @@ Options bench_options() {
                "separate or shared; packing: "
                "names and modes; fsdp: strategies, modes");
   options.number("ranks", "fsdp: how many; 0: as many as there are GPUs, at least 2", 0, 0);
-  options.text("json", "write the numbers to this file");
-  options.example("lockstep bench H1 --section step",
-                  "the standard model eager, with partial graphs and as one graph");
+  options.text("json", "write the numbers to this file")
+      .text("junit", "write a case for each time to this file, for dashboards")
+      .text("html", "draw them on a page for people");
+  options
+      .example("lockstep bench H1 --section step",
+               "the standard model eager, with partial graphs and as one graph")
+      .example("lockstep bench H1 --section offload --html offload.html",
+               "step time and memory over the offloaded fraction, drawn");
   return options;
 }
 
@@ -162,7 +202,7 @@ ExitStatus bench_command(const Words& words) {
                   {"version", version()},
                   {"revision", revision()},
                   {"scenario", request.scenario.name}});
-  const InterruptGuard::AtEnd at_end(guard, [&] { write_json(options, rows, true); });
+  const InterruptGuard::AtEnd at_end(guard, [&] { write_found(options, rows, true); });
   bool interrupted = false;
   try {
     measure(options, request, device, rows);
@@ -172,7 +212,7 @@ ExitStatus bench_command(const Words& words) {
   guard.take_over();
   if (!interrupted && options.has("only"))
     require_rows(rows.found(), section, options.text("only"));
-  write_json(options, rows, interrupted);
+  write_found(options, rows, interrupted);
   if (interrupted) say_interrupted();
   return interrupted ? ExitStatus::gave_up : ExitStatus::held;
 }

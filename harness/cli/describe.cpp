@@ -1,5 +1,6 @@
 // `lockstep describe FILE`, and the reference of the schema: --schema, --defaults, --rules,
 // --built, --offload-matrix.
+#include <algorithm>
 #include <cstdio>
 #include <limits>
 #include <optional>
@@ -7,15 +8,20 @@
 
 #include "engine/nn/attention.h"
 #include "harness/base/options.h"
+#include "harness/base/subprocess.h"
 #include "harness/base/write_file.h"
 #include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/engine_commands.h"
+#include "harness/cli/trace_run.h"
+#include "harness/cli/write_reports.h"
 #include "harness/expect/blind_spots.h"
 #include "harness/expect/expectations.h"
 #include "harness/expect/parameter_table.h"
 #include "harness/expect/run_estimate.h"
 #include "harness/megatron/from_megatron.h"
+#include "harness/page/describe_page.h"
+#include "harness/page/timeline.h"
 #include "harness/report/describe_json.h"
 #include "harness/report/offload_matrix.h"
 #include "harness/report/offload_table.h"
@@ -33,6 +39,8 @@
 
 namespace lockstep {
 namespace {
+
+constexpr double kTimelineSeconds = 60;  // Until the run for the drawing is given up.
 
 // FNV-1a, 64 bits: names a canonical form, guards nothing.
 std::string hash_text(const std::string& text) {
@@ -241,6 +249,44 @@ ExitStatus describe_from_megatron(const Options& options) {
   return ExitStatus::held;
 }
 
+// Why no timeline of the scenario is drawn; "" if one is. It runs the engine on the simulator.
+std::string no_timeline(const ReadResult& read) {
+  constexpr double kMostMultiplyAdds = 2e9;  // A few seconds of one core.
+  const Scenario& s = read.scenario;
+  if (!read.ok()) return "The timeline is drawn for a scenario that is legal and built.";
+  if (estimate_run(s).multiply_adds > kMostMultiplyAdds) {
+    return "No timeline: the scenario is too large to be run here for it. One with smaller "
+           "widths has the same streams.";
+  }
+  if (s.parallel.data > 1 && s.cuda_graph.impl == GraphImpl::full_iteration) {
+    return "No timeline: a graph of a whole step holds none of the exchanges between ranks of one "
+           "process. impl: partial has the same passes.";
+  }
+  return "";
+}
+
+// Drawn of the step in which graphs are replayed, if there is one.
+std::string timeline_of(Scenario scenario) {
+  scenario.numerics.resize(1);
+  scenario.checker.hazards = false;
+  scenario.training.steps = std::min(scenario.training.steps, scenario.cuda_graph.warmup_steps + 2);
+  const ChildEnd end =
+      run_in_child([&] { return timeline(trace_case(scenario, RunOptions{})); }, kTimelineSeconds);
+  if (!end.finished) throw WorldError("the run for the timeline died: " + end.last_words);
+  return end.output;
+}
+
+void write_page(const Options& options, const ReadResult& read, const std::string& text) {
+  if (!options.has("html")) return;
+  boost::json::object page = boost::json::parse(describe_json(read)).as_object();
+  page["file"] = as_utf8(options.word());
+  page["text"] = as_utf8(text);
+  if (read.ok() || read.rule() == "L00") page["scenario_text"] = to_yaml(read.scenario);
+  page["no_timeline"] = no_timeline(read);
+  if (page["no_timeline"].as_string().empty()) page["timeline"] = timeline_of(read.scenario);
+  write_file(options.text("html"), describe_page(signed_report(options, std::move(page))));
+}
+
 }  // namespace
 
 Options describe_options() {
@@ -255,6 +301,8 @@ Options describe_options() {
   options.flag("offload-matrix",
                "what may be offloaded under which graphs, or the rule against it");
   options.text("json", "write what it means, or the errors, to this file");
+  options.text("html",
+               "write it to a page, with the copies and exchanges of a step drawn beside its ops");
   options.text("offload-json", "write the offload plan to this file");
   options.text("engine",
                "what the engine that this command starts honours, and what is left of FILE on it");
@@ -301,7 +349,10 @@ ExitStatus describe_command(const Words& words) {
   if (options.has("json")) {
     write_file(options.text("json"), describe_json(read) + "\n");
   }
-  if (!read.ok() && read.rule() != "L00") throw refusal(read.errors);
+  if (!read.ok() && read.rule() != "L00") {
+    write_page(options, read, "");
+    throw refusal(read.errors);
+  }
   if (options.has("offload-json")) {
     const std::string plan = boost::json::serialize(offload_json(plan_offload(read.scenario)));
     write_file(options.text("offload-json"), plan + "\n");
@@ -312,6 +363,7 @@ ExitStatus describe_command(const Words& words) {
   if (read.ok()) write_expectations(out, read.scenario);
   std::fputs(out.str().c_str(), stdout);
   std::fflush(stdout);
+  write_page(options, read, out.str());
   if (!read.ok()) throw refusal(read.errors);
   return ExitStatus::held;
 }

@@ -10,12 +10,13 @@
 #include "engine/rendezvous/mac.h"
 #include "harness/base/options.h"
 #include "harness/base/version.h"
-#include "harness/base/write_file.h"
 #include "harness/case/calibrate.h"
 #include "harness/case/schedules.h"
 #include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/write_reports.h"
+#include "harness/page/doctor_page.h"
+#include "harness/report/report.h"
 #include "harness/report/result_json.h"
 #include "harness/run/device_choice.h"
 #include "harness/run/library.h"
@@ -143,7 +144,9 @@ Options doctor_options() {
                         "holds random dots of the device's tensor cores against the model");
   options.number("dots", "with --calibrate: how many", 1'000'000, 1);
   options.number("seed", "with --calibrate: of the dots", 1, 0);
-  options.text("json", "write the findings to this file");
+  options.text("json", "write the findings to this file")
+      .text("junit", "write what --calibrate found to this file, for CI")
+      .text("html", "write the findings to this page");
   return options;
 }
 
@@ -189,7 +192,17 @@ ExitStatus doctor_command(const Words& words) {
                             {"libcrypto", crypto}};
   const ExitStatus status =
       options.has("calibrate") ? calibrate_device(options, found) : ExitStatus::held;
-  if (options.has("json")) write_file(options.text("json"), boost::json::serialize(found) + "\n");
+  CaseResult calibrated;
+  calibrated.name = "tensor cores against the model";
+  calibrated.numerics = "doctor";
+  calibrated.verdict = status == ExitStatus::violated  ? Verdict::violated
+                       : status == ExitStatus::gave_up ? Verdict::skipped
+                                                       : Verdict::holds;
+  if (!options.has("calibrate")) {
+    calibrated.verdict = Verdict::skipped;
+    calibrated.reason = "--calibrate compares them";
+  }
+  write_reports(options, junit({calibrated}), found, doctor_page);
   return status;
 }
 

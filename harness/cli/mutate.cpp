@@ -11,7 +11,6 @@
 #include "harness/base/progress.h"
 #include "harness/base/stopwatch.h"
 #include "harness/base/work_share.h"
-#include "harness/base/write_file.h"
 #include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/write_reports.h"
@@ -19,6 +18,8 @@
 #include "harness/mutate/pool.h"
 #include "harness/mutate/report.h"
 #include "harness/mutate/systematic.h"
+#include "harness/page/mutation_page.h"
+#include "harness/report/report.h"
 #include "harness/run/device_choice.h"
 
 namespace lockstep {
@@ -72,11 +73,13 @@ struct Evaluated {
   bool interrupted = false;  // Some are not done for that.
 };
 
-void write_json(const Options& options, const boost::json::object& asked, const Evaluated& what) {
-  if (!options.has("json")) return;
+void write_all_reports(const Options& options, const boost::json::object& asked,
+                       const Evaluated& what) {
   boost::json::object all = mutation_json(asked, what.faults, what.outcomes, what.seconds);
   if (what.interrupted) all["interrupted"] = true;
-  write_file(options.text("json"), boost::json::serialize(all) + "\n");
+  write_reports(options,
+                junit(mutation_cases_for_junit(what.faults, what.outcomes), what.interrupted), all,
+                mutation_page);
 }
 
 // The table, the survivors, the file; what it means.
@@ -84,7 +87,7 @@ ExitStatus reported(const Options& options, const boost::json::object& asked,
                     const Evaluated& what) {
   if (!options.has("quiet")) std::fputs(score_text(what.faults, what.outcomes).c_str(), stdout);
   std::fputs(survivors_text(what.faults, what.outcomes).c_str(), stdout);
-  write_json(options, asked, what);
+  write_all_reports(options, asked, what);
   bool finished = true;
   for (const EvaluationOutcome& outcome : what.outcomes) {
     if (outcome.done && !outcome.killed && !outcome.equivalent) return ExitStatus::violated;
@@ -136,7 +139,7 @@ ExitStatus put_together(const Options& options) {
 ExitStatus listed(const Options& options, const std::vector<Fault>& faults) {
   print_list(faults);
   std::vector<EvaluationOutcome> none(faults.size());  // All are `finished: false`.
-  write_json(options, asked(options, options.text("device")), {faults, std::move(none)});
+  write_all_reports(options, asked(options, options.text("device")), {faults, std::move(none)});
   return ExitStatus::held;
 }
 
@@ -162,7 +165,9 @@ Options mutate_options() {
       .number("jobs", "worker processes; 0: one for each core", 0, 0, 1024)
       .seconds("timeout", "seconds after which the watchdog kills a run", 60)
       .seconds("budget", "seconds for all; what is not done then is reported as not run")
-      .text("json", "write the result to this file");
+      .text("json", "write the result to this file")
+      .text("junit", "write a case for each fault to this file, for CI")
+      .text("html", "write a page for people to this file");
   options.example("lockstep mutate --only cu-seqlens-tail-is-zero",
                   "one planted fault, and the judge that finds it");
   return options;
@@ -194,7 +199,7 @@ ExitStatus mutate_command(const Words& words) {
     trials.emplace_back(static_cast<int>(i), faults[i], cases);
   const boost::json::object asked_for = asked(options, device);
   const InterruptGuard::AtEnd at_end(guard, [&] {
-    write_json(options, asked_for, {faults, outcomes_of(trials), watch.seconds(), true});
+    write_all_reports(options, asked_for, {faults, outcomes_of(trials), watch.seconds(), true});
   });
   Progress progress(options.has("quiet"));
   const auto told = [&](std::size_t done) {

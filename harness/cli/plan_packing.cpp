@@ -5,7 +5,6 @@
 
 #include "harness/base/options.h"
 #include "harness/base/version.h"
-#include "harness/base/write_file.h"
 #include "harness/bench/model.h"
 #include "harness/case/schedules.h"
 #include "harness/cli/command_files.h"
@@ -14,10 +13,12 @@
 #include "harness/expect/expectations.h"
 #include "harness/packing/capacities.h"
 #include "harness/packing/measure.h"
+#include "harness/page/packing_page.h"
 #include "harness/report/result_json.h"
 #include "harness/run/device_choice.h"
 #include "harness/run/refusal.h"
 #include "scenarios/io/reader.h"
+#include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
 namespace {
@@ -175,6 +176,22 @@ boost::json::object to_json(const PackCosts& costs) {
   return {{"replay", std::move(replay)}, {"eager_seconds", costs.eager}};
 }
 
+// Share and cost of one graph, for each capacity that packs have; at most so many of them.
+boost::json::array curve(const PackHistogram& histogram, const PackCosts& costs,
+                         std::int64_t together) {
+  constexpr std::size_t kMost = 200;
+  const std::size_t every = histogram.size() / kMost + 1;
+  boost::json::array points;
+  std::size_t number = 0;
+  for (const auto& [capacity, count] : histogram) {
+    if (number++ % every != 0 && number != histogram.size()) continue;
+    const CapacityUse use = use_of(histogram, costs, capacity, together);
+    points.push_back(
+        {{"capacity", capacity}, {"replayed", use.replayed}, {"seconds", use.seconds}});
+  }
+  return points;
+}
+
 // The histogram, and where it comes from.
 struct Packs {
   PackHistogram histogram;
@@ -208,7 +225,8 @@ ExitStatus plan(const Options& options, const Packs& packs, const Scenario& mode
   // Times of a simulation are for programs that read the numbers, and are marked.
   const bool simulated = info.kind == "sim";
   std::optional<PackCosts> costs;
-  if (!simulated || options.has("json")) {
+  const bool reports = options.has("json") || options.has("html");
+  if (!simulated || reports) {
     costs = measure_costs(model, percentile(histogram, 0.5), histogram.rbegin()->first, device,
                           options.seconds("budget"));
   }
@@ -229,7 +247,7 @@ ExitStatus plan(const Options& options, const Packs& packs, const Scenario& mode
     print_plans(plans, model);
     print_proposal(best);
   }
-  if (!options.has("json")) return ExitStatus::held;
+  if (!reports) return ExitStatus::held;
 
   boost::json::array counts, list;
   for (const auto& [documents, count] : histogram)
@@ -243,9 +261,12 @@ ExitStatus plan(const Options& options, const Packs& packs, const Scenario& mode
                                   {"costs", to_json(*costs)},
                                   {"costs_are_simulated", simulated},
                                   {"at", to_json(asked, true, reasons != nullptr)},
+                                  {"curve", curve(histogram, *costs, together(model))},
+                                  {"file", as_utf8(options.word())},
+                                  {"model", as_utf8(model.name)},
                                   {"plans", std::move(list)},
                                   {"proposed", to_json(best, model)}};
-  write_file(options.text("json"), boost::json::serialize(found) + "\n");
+  write_reports(options, "", found, packing_page);
   return ExitStatus::held;
 }
 
@@ -266,9 +287,13 @@ Options plan_packing_options() {
                "a scenario file, H1 or S1; default: FILE, if it is one, or the default model");
   options.text("at", "capacities to look at: numbers, percentiles, max", "p50,p90,p99,max");
   options.number("buckets", "at most that many (8 is the schema's limit)", 8, 1, 8);
-  options.text("json", "write histogram, costs and plans to this file");
-  options.example("lockstep plan-packing mine.yaml --at 64,p99",
-                  "what two capacities would cover and cost");
+  options.text("json", "write histogram, costs and plans to this file")
+      .text("html", "draw cost over capacity, with the histogram behind it, on a page for people");
+  options
+      .example("lockstep plan-packing mine.yaml --at 64,p99",
+               "what two capacities would cover and cost")
+      .example("lockstep plan-packing mine.yaml --html packing.html",
+               "the same as a drawing, for every capacity");
   return options;
 }
 

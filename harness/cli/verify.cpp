@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <optional>
 
 #include "harness/base/interrupt_guard.h"
 #include "harness/base/options.h"
@@ -19,6 +20,7 @@
 #include "harness/megatron/from_megatron.h"
 #include "harness/report/report.h"
 #include "harness/report/result_json.h"
+#include "harness/report/run_difference.h"
 #include "harness/run/device_choice.h"
 #include "harness/run/library.h"
 #include "harness/run/memory_check.h"
@@ -121,7 +123,8 @@ struct Verified {
   const Options& options;
   const RunOptions& run;
   const Stopwatch& watch;
-  std::map<std::size_t, CaseResult> results = {};  // By the number of the case.
+  std::optional<boost::json::object> against = {};  // The report of --against.
+  std::map<std::size_t, CaseResult> results = {};   // By the number of the case.
   DeviceInfo device = {};
 
   std::vector<CaseResult> list() const {
@@ -134,6 +137,7 @@ struct Verified {
     const bool interrupted = end == SuiteEnd::interrupted;
     if (interrupted) whole["interrupted"] = true;
     if (end == SuiteEnd::after_a_failure) whole["stopped_after_failure"] = true;
+    if (against) whole["against"] = run_difference(*against, whole, options.text("against"));
     lockstep::write_reports(options, junit(list, interrupted), whole);
   }
 };
@@ -180,6 +184,12 @@ ExitStatus reported(const Verified& done, SuiteEnd end, std::size_t cases) {
     std::printf("stopped after a failure: %zu of %zu cases were not run\n", cases - results.size(),
                 cases);
   done.write_reports(results, end);
+  if (done.against) {
+    const boost::json::object now = run_to_json(results, done.device, 0);
+    std::fputs(
+        difference_text(run_difference(*done.against, now, done.options.text("against"))).c_str(),
+        stdout);
+  }
   if (end == SuiteEnd::interrupted) {
     say_interrupted();
     return interrupted_status(exit_status(results));
@@ -220,6 +230,8 @@ Options verify_options() {
       .short_form('k', "match")
       .text("last-failed",
             "leave out what did not fail in this JSON report of an earlier run (--json)")
+      .text("against",
+            "tell what changed since the run of this JSON report; --html and --json list it")
       .text("shard", "i/n: only cases whose place leaves i when divided by n", "0/1")
       .flag("fail-fast", "begin no case after one that failed");
   options.number("skip-code",
@@ -243,6 +255,8 @@ Options verify_options() {
                "one file, with a page for people")
       .example("lockstep verify -k offload --fail-fast",
                "what has offload in its name, until one fails")
+      .example("lockstep verify --against yesterday.json --html today.html",
+               "what newly fails, what is mended")
       .example("lockstep describe --defaults mine.yaml | lockstep verify - --json -",
                "a scenario from a pipe, a report into one");
   return options;
@@ -266,6 +280,11 @@ ExitStatus verify_command(const Words& words) {
     files.reads_data_of(one.scenario);
   }
   if (options.has("last-failed")) files.reads("--last-failed", options.text("last-failed"));
+  std::optional<boost::json::object> against;
+  if (options.has("against")) {
+    files.reads("--against", options.text("against"));
+    against = read_report(options.text("against"), "--against");
+  }
   select(cases, {.pattern = options.text("match"),
                  .last_failed = options.text("last-failed"),
                  .share = work_share(options.text("shard"))});
@@ -288,7 +307,7 @@ ExitStatus verify_command(const Words& words) {
                            .timeout_s = options.seconds("timeout"),
                            .fork = !options.has("no-fork"),
                            .fail_fast = options.has("fail-fast")};
-  Verified done{.options = options, .run = run, .watch = watch};
+  Verified done{.options = options, .run = run, .watch = watch, .against = std::move(against)};
   done.device.kind = run.device;
   const InterruptGuard::AtEnd at_end(
       guard, [&] { done.write_reports(done.list(), SuiteEnd::interrupted); });

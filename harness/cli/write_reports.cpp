@@ -2,18 +2,33 @@
 
 #include <exception>
 
+#include "harness/base/clock.h"
 #include "harness/base/write_file.h"
-#include "harness/report/html_report.h"
+#include "harness/page/html_report.h"
 #include "harness/run/failure.h"
 #include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
 
+boost::json::object signed_report(const Options& options, boost::json::object report) {
+  report["date"] = utc_now();
+  report["host"] = as_utf8(host_name());
+  report["command"] = as_utf8(options.command_line());
+  return report;
+}
+
 void write_reports(const Options& options, const std::string& junit_text,
-                   const boost::json::object& run) {
+                   const boost::json::object& unsigned_run) {
+  write_reports(options, junit_text, unsigned_run, html_report);
+}
+
+void write_reports(const Options& options, const std::string& junit_text,
+                   const boost::json::object& unsigned_run,
+                   const std::function<std::string(const boost::json::object&)>& page) {
+  const boost::json::object run = signed_report(options, unsigned_run);
   std::exception_ptr failure;
   const auto write = [&](const char* name, const auto& text) {
-    if (!options.has(name)) return;
+    if (!options.knows(name) || !options.has(name)) return;
     try {
       write_file(options.text(name), text());
     } catch (...) {
@@ -22,7 +37,7 @@ void write_reports(const Options& options, const std::string& junit_text,
   };
   write("json", [&] { return as_utf8(boost::json::serialize(run)) + "\n"; });
   write("junit", [&] { return junit_text; });
-  write("html", [&] { return html_report(run); });
+  write("html", [&] { return page(run); });
   if (failure) std::rethrow_exception(failure);
 }
 

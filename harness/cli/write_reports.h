@@ -16,6 +16,12 @@ namespace lockstep {
 // still are, so that none is left of an earlier run; then its error is thrown.
 void write_reports(const Options& options, const std::string& junit_text,
                    const boost::json::object& run);
+// The same for a command whose page is another one than that of judged cases.
+void write_reports(const Options& options, const std::string& junit_text,
+                   const boost::json::object& run,
+                   const std::function<std::string(const boost::json::object&)>& page);
+// `report` with the date, the host and the command line. Nothing is decided by these.
+boost::json::object signed_report(const Options& options, boost::json::object report);
 
 // For InterruptGuard::AtEnd, until there are results: --json and --junit of these words get the
 // failure.

@@ -115,6 +115,11 @@ RunFinding current_exception_as_finding() {
   };
   try {
     throw;
+  } catch (const HazardViolation& violation) {
+    return {.judge = violation.judge(),
+            .reason = violation.what(),
+            .thrown = true,
+            .hazards = violation.records()};
   } catch (const EngineViolation& violation) {
     return {.judge = violation.judge(), .reason = violation.what(), .thrown = true};
   } catch (const CollectiveMismatch& mismatch) {

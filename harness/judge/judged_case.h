@@ -46,6 +46,7 @@ struct RunFinding {
   std::string reason;
   std::optional<FirstDifference> where = {};
   bool thrown = false;  // The run ended with an exception, so what it gave is incomplete.
+  std::vector<HazardRecord> hazards = {};
 };
 // Returns the exception that is being handled as a finding. Rethrows what no run may throw.
 RunFinding current_exception_as_finding();

@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "harness/base/shell_word.h"
 #include "harness/case/schedules.h"
 #include "harness/expect/blind_spots.h"
 #include "harness/expect/expectations.h"
@@ -206,6 +207,7 @@ class Case {
     result_.verdict = finding.verdict;
     result_.judge = finding.judge;
     result_.reason = finding.reason;
+    result_.hazards = finding.hazards;
     if (finding.verdict == Verdict::violated) result_.first_difference = finding.where;
   }
   bool holds() const { return result_.verdict == Verdict::holds; }
@@ -220,15 +222,6 @@ class Case {
   std::int64_t seed_ = 0;
   std::int64_t triggered_ = 0;  // How often the planted device fault took effect, in all runs.
 };
-
-// Quotes a word for a shell unless it is plain.
-std::string shell_word(const std::string& text) {
-  const auto plain = [](unsigned char c) { return std::isalnum(c) || std::strchr("/._-+:,@%", c); };
-  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
-  std::string word = "'";
-  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return word + "'";
-}
 
 // A token stores the path of the documents, but not the scenario file to which it is relative.
 std::string data_folder(const Scenario& scenario) {

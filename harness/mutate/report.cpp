@@ -162,6 +162,34 @@ std::string survivors_text(const std::vector<Fault>& faults,
   return text;
 }
 
+std::vector<CaseResult> mutation_cases_for_junit(const std::vector<Fault>& faults,
+                                                 const std::vector<EvaluationOutcome>& outcomes) {
+  std::vector<CaseResult> list;
+  for (std::size_t i = 0; i < faults.size(); ++i) {
+    const EvaluationOutcome& outcome = outcomes[i];
+    CaseResult one;
+    one.name = faults[i].name;
+    one.numerics = "mutate." + faults[i].bug_class;
+    one.device.kind = faults[i].plant.device;
+    one.judge = outcome.judge;
+    one.replay = outcome.replay;
+    if (!outcome.done) {
+      one.verdict = Verdict::gave_up;
+      one.reason = "not run";
+    } else if (outcome.equivalent) {
+      one.reason = "equivalent: " + outcome.argument;
+    } else if (outcome.killed) {
+      one.reason = "killed by " + to_text(outcome.judge) + " in " + outcome.killer;
+    } else {
+      one.verdict = Verdict::violated;
+      one.reason = "survived " + std::to_string(outcome.scenarios) + " cases" +
+                   (outcome.reason.empty() ? "" : ": " + outcome.reason);
+    }
+    list.push_back(std::move(one));
+  }
+  return list;
+}
+
 boost::json::object mutation_json(const boost::json::object& asked,
                                   const std::vector<Fault>& faults,
                                   const std::vector<EvaluationOutcome>& outcomes, double seconds) {

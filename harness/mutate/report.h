@@ -27,6 +27,9 @@ struct MutationScore {
 MutationScore score(const std::vector<Fault>& faults,
                     const std::vector<EvaluationOutcome>& outcomes, Fault::Kind kind);
 
+// A case for each fault, for JUnit: one that survived is violated, one that was not run gave up.
+std::vector<CaseResult> mutation_cases_for_junit(const std::vector<Fault>& faults,
+                                                 const std::vector<EvaluationOutcome>& outcomes);
 std::string score_text(const std::vector<Fault>& faults,
                        const std::vector<EvaluationOutcome>& outcomes);
 std::string survivors_text(const std::vector<Fault>& faults,

@@ -70,7 +70,54 @@ FirstDifference difference_from_json(const json::object& object) {
   return where;
 }
 
+HazardSide side_from_json(const json::object& object) {
+  const auto number = [&](const char* key) { return object.at(key).to_number<std::int64_t>(); };
+  return {.stream = text_of(object, "stream"),
+          .work = text_of(object, "work"),
+          .place = text_of(object, "place"),
+          .replay = text_of(object, "replay"),
+          .operand = text_of(object, "operand"),
+          .access = text_of(object, "access"),
+          .rank = number("rank"),
+          .first = number("first"),
+          .rows = number("rows"),
+          .width = number("width"),
+          .pitch = number("pitch")};
+}
+
+HazardRecord hazard_from_json(const json::object& object) {
+  HazardRecord one{.kind = text_of(object, "kind"),
+                   .later = side_from_json(object.at("later").as_object()),
+                   .earlier = std::nullopt,
+                   .allocation = number_or_minus_one(object.at("allocation")),
+                   .allocation_bytes = object.at("allocation_bytes").to_number<std::int64_t>(),
+                   .pinned = object.at("pinned").as_bool(),
+                   .event = number_or_minus_one(object.at("event")),
+                   .text = text_of(object, "text")};
+  if (const json::object* earlier = object.at("earlier").if_object())
+    one.earlier = side_from_json(*earlier);
+  return one;
+}
+
+json::object side_to_json(const HazardSide& side) {
+  return {{"stream", side.stream}, {"work", side.work},       {"place", side.place},
+          {"replay", side.replay}, {"operand", side.operand}, {"access", side.access},
+          {"rank", side.rank},     {"first", side.first},     {"rows", side.rows},
+          {"width", side.width},   {"pitch", side.pitch}};
+}
+
 }  // namespace
+
+json::object to_json(const HazardRecord& one) {
+  return {{"kind", one.kind},
+          {"later", side_to_json(one.later)},
+          {"earlier", one.earlier ? json::value(side_to_json(*one.earlier)) : json::value(nullptr)},
+          {"allocation", number_or_null(one.allocation)},
+          {"allocation_bytes", one.allocation_bytes},
+          {"pinned", one.pinned},
+          {"event", number_or_null(one.event)},
+          {"text", one.text}};
+}
 
 json::object to_json(const DeviceInfo& device) {
   return {{"kind", device.kind},
@@ -125,6 +172,10 @@ json::object to_json(const CaseResult& result) {
                       {"seconds", result.seconds},
                       {"replay", result.replay},
                       {"device", to_json(result.device)}};
+  if (!result.hazards.empty()) {
+    json::array& list = object["hazards"].emplace_array();
+    for (const HazardRecord& one : result.hazards) list.push_back(to_json(one));
+  }
   if (!result.costs.empty()) object["costs"] = json::value_from(result.costs);
   if (!result.file.empty()) object["file"] = result.file;
   if (!result.data_from.empty()) object["data_from"] = result.data_from;
@@ -146,6 +197,10 @@ CaseResult result_from_json(const json::value& value) {
   result.reason = text_of(object, "reason");
   if (const json::object* difference = object.at("first_difference").if_object()) {
     result.first_difference = difference_from_json(*difference);
+  }
+  if (const json::value* hazards = object.if_contains("hazards")) {
+    for (const json::value& one : hazards->as_array())
+      result.hazards.push_back(hazard_from_json(one.as_object()));
   }
   result.counters = counters_from_json(object.at("counters").as_object());
   if (const json::value* costs = object.if_contains("costs"))

@@ -11,6 +11,7 @@ namespace lockstep {
 
 boost::json::object to_json(const DeviceInfo& device);
 boost::json::object to_json(const FirstDifference& difference);
+boost::json::object to_json(const HazardRecord& hazard);
 boost::json::object to_json(const CaseResult& result);
 CaseResult result_from_json(const boost::json::value& value);
 

@@ -40,7 +40,7 @@ FLOORS = {
         ["case"],
         ["expect"],
         ["generate", "recount", "report"],
-        ["judge"],
+        ["judge", "page"],
         ["run", "wire"],
         ["bench", "campaign", "foreign", "megatron", "mutate", "shrink", "verify"],
         ["packing"],

@@ -1,9 +1,9 @@
-#include "harness/report/html_coverage.h"
+#include "harness/page/html_coverage.h"
 
 #include <algorithm>
 #include <cstdio>
 
-#include "harness/report/html_text.h"
+#include "harness/page/html_text.h"
 
 namespace lockstep {
 namespace {

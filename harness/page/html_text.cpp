@@ -1,4 +1,4 @@
-#include "harness/report/html_text.h"
+#include "harness/page/html_text.h"
 
 #include "scenarios/syntax/schema_text.h"
 

@@ -1,9 +1,8 @@
-#include "harness/report/pack_picture.h"
+#include "harness/page/pack_picture.h"
 
 #include <algorithm>
-#include <cstdio>
 
-#include "harness/report/html_text.h"
+#include "harness/page/svg.h"
 
 namespace lockstep {
 namespace {
@@ -11,26 +10,6 @@ namespace {
 constexpr double kLeft = 104, kWidth = 860, kBar = 26, kPitch = 40;
 constexpr std::int64_t kMostPacks = 16;
 constexpr std::int64_t kAround = 12;  // Rows on each side in the close-up.
-
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f", value);
-  return text;
-}
-
-std::string rectangle(const std::string& name, double x, double y, double width, double height) {
-  return "<rect class=\"" + name + "\" x=\"" + number(x) + "\" y=\"" + number(y) + "\" width=\"" +
-         number(width) + "\" height=\"" + number(height) + "\"";
-}
-
-std::string label(const char* name, double x, double y, const std::string& text) {
-  return "<text class=\"" + std::string(name) + "\" x=\"" + number(x) + "\" y=\"" + number(y) +
-         "\">" + html(text) + "</text>\n";
-}
-
-std::string titled(const std::string& shape, const std::string& title) {
-  return shape + "><title>" + html(title) + "</title></rect>\n";
-}
 
 // The row of the pack that differs, -1 where the difference is in no row of a pack.
 std::int64_t marked_row(const Scenario::Data& data, const Microbatch& pack,
@@ -64,7 +43,7 @@ std::string bar(const Scenario::Data& data, const Microbatch& pack, const FirstD
                 bool is_here, double y) {
   const double scale = kWidth / static_cast<double>(data.pack_length);
   const auto x = [&](std::int64_t row) { return kLeft + scale * static_cast<double>(row); };
-  std::string out = titled(rectangle("padding", kLeft, y, kWidth, kBar), "rows of no document");
+  std::string out = svg_rectangle("padding", kLeft, y, kWidth, kBar, "rows of no document");
   int place = 0;
   for_each_slot(
       data, pack,
@@ -72,21 +51,21 @@ std::string bar(const Scenario::Data& data, const Microbatch& pack, const FirstD
         const std::string name = "document " + std::to_string(document.number);
         const bool marked = is_here && document.number == where.document;
         if (rows > length)
-          out += titled(rectangle("gap", x(first), y, scale * rows, kBar), name + ": gap after it");
+          out += svg_rectangle("gap", x(first), y, scale * rows, kBar, name + ": gap after it");
         const std::string style = marked ? "doc marked" : place % 2 == 0 ? "doc even" : "doc odd";
         ++place;
         if (length == 0) {
-          out += titled(rectangle("empty", x(first) - 1, y - 3, 2, kBar + 6),
-                        name + ": empty, a slot without rows");
+          out += svg_rectangle("empty", x(first) - 1, y - 3, 2, kBar + 6,
+                               name + ": empty, a slot without rows");
           return;
         }
-        out += titled(
-            rectangle(style, x(first), y, scale * static_cast<double>(length), kBar),
+        out += svg_rectangle(
+            style, x(first), y, scale * static_cast<double>(length), kBar,
             name + ": rows " + std::to_string(first) + " to " + std::to_string(first + length - 1));
         const std::string text = std::to_string(document.number);
         if (scale * static_cast<double>(length) > 8.0 * static_cast<double>(text.size()) + 4) {
-          out += label("number", x(first) + scale * static_cast<double>(length) / 2,
-                       y + kBar / 2 + 4, text);
+          out += svg_label("number", x(first) + scale * static_cast<double>(length) / 2,
+                           y + kBar / 2 + 4, text);
         }
       });
   return out;
@@ -95,9 +74,8 @@ std::string bar(const Scenario::Data& data, const Microbatch& pack, const FirstD
 std::string marker(const Scenario::Data& data, std::int64_t row, double y) {
   const double at =
       kLeft + kWidth * (static_cast<double>(row) + 0.5) / static_cast<double>(data.pack_length);
-  return "<path class=\"marker\" d=\"M" + number(at) + " " + number(y + 1) +
-         "l-6 -9h12z\"/>\n<line class=\"marker\" x1=\"" + number(at) + "\" x2=\"" + number(at) +
-         "\" y1=\"" + number(y) + "\" y2=\"" + number(y + kBar) + "\"/>\n";
+  return svg_path("marker", "M" + svg_number(at) + " " + svg_number(y + 1) + "l-6 -9h12z") +
+         svg_line("marker", at, y, at, y + kBar);
 }
 
 // The rows around the marked one, each a cell with its position in the document.
@@ -106,15 +84,14 @@ std::string close_up(const Scenario::Data& data, const Microbatch& pack, std::in
   const std::int64_t begin = std::max<std::int64_t>(0, row - kAround);
   const std::int64_t end = std::min(data.pack_length, row + kAround + 1);
   const double cell = kWidth / static_cast<double>(2 * kAround + 1);
-  std::string out = label("side", 0, y + kBar / 2 + 4,
-                          "rows " + std::to_string(begin) + "-" + std::to_string(end - 1));
+  std::string out = svg_label("side", 0, y + kBar / 2 + 4,
+                              "rows " + std::to_string(begin) + "-" + std::to_string(end - 1));
   const auto draw = [&](std::int64_t at, const std::string& style, const std::string& text,
                         const std::string& title) {
     if (at < begin || at >= end) return;
     const double x = kLeft + cell * static_cast<double>(at - begin);
-    out +=
-        titled(rectangle(style + (at == row ? " differs" : ""), x + 1, y, cell - 2, kBar), title);
-    out += label("number", x + cell / 2, y + kBar / 2 + 4, text);
+    out += svg_rectangle(style + (at == row ? " differs" : ""), x + 1, y, cell - 2, kBar, title);
+    out += svg_label("number", x + cell / 2, y + kBar / 2 + 4, text);
   };
   std::int64_t next = 0;
   int place = 0;
@@ -135,8 +112,8 @@ std::string close_up(const Scenario::Data& data, const Microbatch& pack, std::in
       });
   for (std::int64_t at = std::max(next, begin); at < end; ++at)
     draw(at, "padding", "", "row of no document");
-  return out + label("side", kLeft, y + kBar + 16,
-                     "close-up: each cell a row, with its position in its document");
+  return out + svg_label("side", kLeft, y + kBar + 16,
+                         "close-up: each cell a row, with its position in its document");
 }
 
 }  // namespace
@@ -151,8 +128,8 @@ std::string pack_picture(const Scenario::Data& data, const StepData& step,
     const bool is_here = static_cast<std::int64_t>(i) == where.microbatch;
     if (!is_here && static_cast<std::int64_t>(i) >= kMostPacks) continue;
     const Microbatch& pack = step.microbatches[i];
-    body += label(is_here ? "side here" : "side", 0, y + kBar / 2 + 4,
-                  "microbatch " + std::to_string(i));
+    body += svg_label(is_here ? "side here" : "side", 0, y + kBar / 2 + 4,
+                      "microbatch " + std::to_string(i));
     body += bar(data, pack, where, is_here, y);
     if (is_here) {
       here = &pack;
@@ -161,16 +138,14 @@ std::string pack_picture(const Scenario::Data& data, const StepData& step,
     }
     y += kPitch;
   }
-  body += label("side", kLeft, y, "row 0");
-  body += label("side end", kLeft + kWidth, y, "row " + std::to_string(data.pack_length - 1));
+  body += svg_label("side", kLeft, y, "row 0");
+  body += svg_label("side end", kLeft + kWidth, y, "row " + std::to_string(data.pack_length - 1));
   y += 22;
   if (row >= 0 && data.pack_length > 2 * kAround + 1) {
     body += close_up(data, *here, row, y);
     y += kBar + 26;
   }
-  const std::string size = number(kLeft + kWidth + 8) + " " + number(y);
-  return "<svg class=\"pack\" viewBox=\"0 0 " + size +
-         "\" role=\"img\" aria-label=\"the packs of the step\">\n" + body + "</svg>\n";
+  return svg("pack", kLeft + kWidth + 8, y, "the packs of the step", body);
 }
 
 }  // namespace lockstep
