@@ -10,6 +10,7 @@
 #include "engine/device/cuda_object.h"
 #include "harness/base/errors.h"
 #include "harness/base/shell_word.h"
+#include "harness/base/terminal.h"
 #include "harness/base/version.h"
 #include "scenarios/schema/schema.h"
 #include "scenarios/syntax/nearest.h"
@@ -21,6 +22,21 @@ namespace po = boost::program_options;
 // Thirty years. Clocks count nanoseconds in 64 bits: a longer time overflows and becomes one that
 // is past.
 constexpr double kMostSeconds = 1e9;
+// Help is the same wherever it goes.
+constexpr Terminal kPage{.colours = false, .width = 80};
+
+// Lines that begin with a word and a colon stay lines; other line ends are where the source broke.
+std::string in_paragraphs(const std::string& text) {
+  std::istringstream lines(text);
+  std::string out;
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t end = line.find_first_of(": ");
+    const bool is_item = end != std::string::npos && line[end] == ':';
+    out += (out.empty() ? "" : is_item ? "\n" : " ") + line;
+  }
+  return out;
+}
+
 constexpr char kTimes[] =
     "Seconds may have a unit: 500ms, 90s, 5m, 1.5h. A file - is standard input or output.";
 
@@ -264,10 +280,10 @@ std::vector<std::string> Options::names() const {
 std::string Options::help() const {
   std::ostringstream text;
   text << "lockstep " << command_ << (synopsis_.empty() ? "" : " ") << synopsis_ << "\n"
-       << summary_ << "\n\n"
+       << fitted(in_paragraphs(summary_) + "\n", kPage, 0) << "\n"
        << description_ << "\nshort forms:";
   for (const auto& [letter, name] : short_forms_) text << " " << letter << " " << name;
-  text << "\n\n" << kTimes << "\n" << kExitStatuses << "\n";
+  text << "\n\n" << fitted(std::string(kTimes) + "\n" + kExitStatuses + "\n", kPage);
   if (!examples_.empty()) text << "\nexamples:\n";
   for (const Example& one : examples_) text << "  " << one.line << "\n      " << one.does << "\n";
   return text.str();

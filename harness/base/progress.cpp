@@ -4,6 +4,8 @@
 
 #include <cstdio>
 
+#include "harness/base/terminal.h"
+
 namespace lockstep {
 
 Progress::Progress(bool quiet) : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) == 1) {}
@@ -12,7 +14,10 @@ Progress::~Progress() { clear(); }
 void Progress::show(const std::string& line) {
   if (quiet_) return;
   shown_ = true;
-  std::fprintf(stderr, terminal_ ? "\r\033[K%s" : "%s\n", line.c_str());
+  // A line that wraps could not be written over.
+  const std::size_t width = terminal_at(STDERR_FILENO).width;
+  const std::string fits = width > 0 && line.size() >= width ? line.substr(0, width - 1) : line;
+  std::fprintf(stderr, terminal_ ? "\r\033[K%s" : "%s\n", fits.c_str());
   std::fflush(stderr);
 }
 

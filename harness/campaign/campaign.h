@@ -34,7 +34,8 @@ struct CampaignOptions {
   std::int64_t plant_case = -1;   // The fault is planted in this case alone.
   std::string corpus, log;        // "" for none.
   bool resume = false, quiet = false;
-  bool times = false;  // Count where the time of the workers goes.
+  bool times = false;     // Count where the time of the workers goes.
+  bool coverage = false;  // Print how often each feature was drawn.
 };
 
 // Failures of one class.

@@ -113,7 +113,12 @@ void CampaignReport::add(const TimesByKind& of_case, double its_seconds) {
 std::string campaign_text(const CampaignOptions& options, const CampaignReport& report) {
   std::string text;
   for (const FailureClass& one : report.classes) text += class_text(one);
-  if (!options.quiet) text += report.distribution.table();
+  if (options.coverage) {
+    text += report.distribution.table();
+  } else if (!options.quiet) {
+    text += text_of("%zu of %zu pairs of features met (--coverage, --json and --html list them)\n",
+                    report.distribution.pairs_met(), report.distribution.pairs_that_can_meet());
+  }
   if (options.times) text += times_text(report);
   const std::int64_t ran = report.cases() - report.resumed;
   text += text_of(

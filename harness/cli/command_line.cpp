@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "harness/base/run_folder.h"
+#include "harness/base/terminal.h"
 #include "harness/base/version.h"
 #include "harness/case/guard.h"
 #include "harness/cli/commands.h"
@@ -17,8 +18,8 @@ namespace {
 
 std::string help() {
   std::string text =
-      "lockstep: a training engine with CUDA graphs, and an oracle that it must equal bit for "
-      "bit\n\n";
+      "lockstep: a training engine with CUDA graphs, and an oracle that it must equal\n"
+      "bit for bit\n\n";
   for (const Command& command : commands()) {
     std::string name = command.name;
     name.resize(14, ' ');
@@ -29,7 +30,7 @@ std::string help() {
       "  lockstep completion SHELL  a completion script for bash or zsh\n"
       "  lockstep man               the manual page, for man -l -\n"
       "  lockstep --version\n\n";
-  return text + kExitStatuses + "\n";
+  return text + fitted(std::string(kExitStatuses) + "\n", {.width = 80});
 }
 
 const Command& command_named(const std::string& name) {
@@ -127,23 +128,20 @@ void occupy_standard_descriptors() {
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> list{
-      {"verify", "engine against oracle, bit for bit, for scenario files or the built-in library",
-       verify_options, verify_command},
-      {"fuzz", "random scenarios on worker processes, until a count or a budget", fuzz_options,
-       fuzz_command},
+      {"verify", "engine against oracle: files, or the built-in library", verify_options,
+       verify_command},
+      {"fuzz", "random scenarios, until a count or a budget", fuzz_options, fuzz_command},
       {"replay", "runs one case again, exactly, from its token or file", replay_options,
        replay_command},
-      {"shrink", "the smallest scenario that still fails for the same reason", shrink_options,
+      {"shrink", "the smallest scenario that fails for the same reason", shrink_options,
        shrink_command},
-      {"mutate", "plants faults, and reports which are caught and by which judge", mutate_options,
+      {"mutate", "plants faults, reports which are caught, by which judge", mutate_options,
        mutate_command},
       {"train", "trains with the engine alone", train_options, train_command},
-      {"bench", "scenarios a second, and step time of graphs against eager", bench_options,
-       bench_command},
+      {"bench", "times of steps, kernels, copies and exchanges", bench_options, bench_command},
       {"plan-packing", "proposes capacities for the packs of a data set", plan_packing_options,
        plan_packing_command},
-      {"engine", "this engine behind the engine protocol, for who judges engines", engine_options,
-       engine_command},
+      {"engine", "this engine behind the engine protocol", engine_options, engine_command},
       {"describe", "what a scenario means; needs no device", describe_options, describe_command},
       {"doctor", "what this machine has and can run", doctor_options, doctor_command},
   };

@@ -1,5 +1,7 @@
 // `lockstep describe FILE`, and the reference of the schema: --schema, --defaults, --rules,
 // --built, --offload-matrix.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <limits>
@@ -9,6 +11,7 @@
 #include "engine/nn/attention.h"
 #include "harness/base/options.h"
 #include "harness/base/subprocess.h"
+#include "harness/base/terminal.h"
 #include "harness/base/write_file.h"
 #include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
@@ -19,7 +22,9 @@
 #include "harness/expect/expectations.h"
 #include "harness/expect/parameter_table.h"
 #include "harness/expect/run_estimate.h"
+#include "harness/judge/oracle_time.h"
 #include "harness/megatron/from_megatron.h"
+#include "harness/packing/histogram.h"
 #include "harness/page/describe_page.h"
 #include "harness/page/timeline.h"
 #include "harness/report/describe_json.h"
@@ -104,6 +109,15 @@ void write_estimate(std::ostringstream& out, const Scenario& scenario) {
                 "  multiply-adds of the engine  %.3g\n",
                 engine / 1e6, (engine + estimate.reference) / 1e6, estimate.multiply_adds);
   out << text;
+  // cuDNN's attention is judged by an eager run of the engine.
+  if (scenario.model.core_attention == CoreAttention::cudnn) return;
+  for (const Numerics numerics : scenario.numerics) {
+    const double seconds = measure_oracle(scenario, numerics).seconds(oracle_work(scenario));
+    std::snprintf(text, sizeof text,
+                  "  the oracle in %s, about %8.2g s of a core here, estimated\n",
+                  to_text(numerics), seconds);
+    out << text;
+  }
 }
 
 void write_memory(std::ostringstream& out, const Scenario& scenario, std::int64_t parameters) {
@@ -111,8 +125,8 @@ void write_memory(std::ostringstream& out, const Scenario& scenario, std::int64_
   const std::int64_t state = parameters * word * 4;  // Weight, gradient, m, v.
   const std::int64_t activations =
       activation_elements(scenario) * word * scenario.training.in_flight;
-  out << "\nmemory estimate (fp32)\n  weights, gradients, moments  " << megabytes(state)
-      << "\n  gradient of a microbatch     " << megabytes(parameters * word)
+  out << "\nmemory estimate, with every tensor in fp32\n  weights, gradients, moments  "
+      << megabytes(state) << "\n  gradient of a microbatch     " << megabytes(parameters * word)
       << "\n  stored activations, " << scenario.training.in_flight << " in flight "
       << megabytes(activations) << "\n";
 }
@@ -168,6 +182,19 @@ void write_expectations(std::ostringstream& out, const Scenario& scenario) {
   }
 }
 
+// The numbers that a capacity is chosen by.
+void write_packs(std::ostream& out, const Scenario& scenario) {
+  constexpr double kMostPacks = 2000;  // Each is made to be counted.
+  if (!can_be_counted_at_once(scenario) ||
+      microbatches_of_a_rank(scenario) * static_cast<double>(scenario.parallel.data) > kMostPacks)
+    return;
+  const PackHistogram histogram = count_packs(scenario);
+  if (histogram.empty()) return;
+  out << "\ndocuments in a pack: " << packs(histogram) << " packs, P50 "
+      << percentile(histogram, 0.5) << ", P90 " << percentile(histogram, 0.9) << ", P99 "
+      << percentile(histogram, 0.99) << ", at most " << histogram.rbegin()->first << "\n";
+}
+
 void write_resumes(std::ostream& out, const Scenario& scenario) {
   if (scenario.training.resume_at.empty()) return;
   out << "\na run of its own is saved, destroyed and loaded\n";
@@ -189,6 +216,7 @@ std::string description(const Scenario& scenario) {
   for (const Numerics numerics : scenario.numerics) out << " " << to_text(numerics);
   out << "\ncanonical form: " << hash_text(canonical_form(scenario)) << "\n";
   write_regions(out, scenario);
+  write_packs(out, scenario);
   write_memory(out, scenario, write_parameters(out, scenario));
   write_estimate(out, scenario);
   out << shared_memory_table(scenario);
@@ -361,7 +389,7 @@ ExitStatus describe_command(const Words& words) {
   out << description(read.scenario);
   out << "\nlegality: legal" << (read.ok() ? ", built" : ", not built here") << "\n";
   if (read.ok()) write_expectations(out, read.scenario);
-  std::fputs(out.str().c_str(), stdout);
+  std::fputs(fitted(out.str(), terminal_at(STDOUT_FILENO)).c_str(), stdout);
   std::fflush(stdout);
   write_page(options, read, out.str());
   if (!read.ok()) throw refusal(read.errors);

@@ -22,7 +22,8 @@ constexpr const char* kOfOurEngine[] = {
     "schedules",  "edges",   "update-costs",   "no-fork",      "any-size",      "deadline",
     "skip-code",  "trace",   "schedule",       "jobs",         "memory-limit",  "reruns",
     "plant-case", "promote", "tries",          "offload-json", "schema",        "defaults",
-    "rules",      "built",   "offload-matrix", "times",        "fail-fast",     "against"};
+    "rules",      "built",   "offload-matrix", "times",        "fail-fast",     "against",
+    "coverage"};
 
 void print_failures(const std::vector<EngineResult>& results) {
   for (const EngineResult& one : results) {

@@ -1,5 +1,6 @@
 // `lockstep fuzz`
 #include <sys/random.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -9,6 +10,7 @@
 #include <thread>
 
 #include "harness/base/options.h"
+#include "harness/base/terminal.h"
 #include "harness/base/work_share.h"
 #include "harness/campaign/campaign.h"
 #include "harness/campaign/log.h"
@@ -106,6 +108,7 @@ CampaignOptions campaign_of(const Options& options) {
   campaign.plant_case = options.number("plant-case");
   campaign.quiet = options.has("quiet");
   campaign.times = options.has("times");
+  campaign.coverage = options.has("coverage");
   campaign.run.device = choose_device(options.text("device"));
   campaign.jobs = static_cast<int>(options.number("jobs"));
   campaign.like_file = options.text("like");
@@ -144,6 +147,7 @@ Options fuzz_options() {
             "draw scenarios around this file: the keys that it names stay, all others are drawn")
       .text("corpus", "folder of scenarios: run first, and new failures are kept there")
       .text("log", "write a line of JSON per case to this file")
+      .flag("coverage", "print how often each feature was drawn, and pairs that never met")
       .flag("times", "tell where the time of a case on a GPU goes, by kind of call")
       .flag("resume", "go on with the campaign in --log")
       .text("shard", "i/n: only cases whose number leaves i when divided by n", "0/1")
@@ -178,7 +182,8 @@ ExitStatus fuzz_command(const Words& words) {
                static_cast<unsigned long long>(campaign.seed), campaign.run.device.c_str(),
                campaign.jobs, campaign.jobs == 1 ? "" : "s");
   const CampaignReport report = run_campaign(campaign);
-  std::fputs(campaign_text(campaign, report).c_str(), stdout);
+  const Terminal terminal = terminal_at(STDOUT_FILENO);
+  std::fputs(fitted(campaign_text(campaign, report), terminal).c_str(), stdout);
   write_reports(options, campaign_junit(report), campaign_json(campaign, report));
   return campaign_status(campaign, report);
 }

@@ -1,9 +1,12 @@
 // `lockstep replay TOKEN|FILE`
+#include <unistd.h>
+
 #include <cstdio>
 
 #include "harness/base/interrupt_guard.h"
 #include "harness/base/options.h"
 #include "harness/base/subprocess.h"
+#include "harness/base/terminal.h"
 #include "harness/base/write_file.h"
 #include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
@@ -106,7 +109,7 @@ ExitStatus replay_command(const Words& words) {
   for (const CaseResult& one : results) {
     seconds += one.seconds;
     if (one.verdict != Verdict::holds) {
-      std::fputs(failure_block(one).c_str(), stdout);
+      std::fputs(failure_block(one, terminal_at(STDOUT_FILENO)).c_str(), stdout);
     } else if (!options.has("quiet")) {
       std::printf("%s (%s) holds%s%s\n", one.name.c_str(), one.numerics.c_str(),
                   one.reason.empty() ? "" : ": ", one.reason.c_str());

@@ -1,6 +1,8 @@
 // `lockstep shrink TOKEN|FILE -o FILE`
 #include "harness/shrink/shrink.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -9,6 +11,7 @@
 #include "harness/base/options.h"
 #include "harness/base/progress.h"
 #include "harness/base/stopwatch.h"
+#include "harness/base/terminal.h"
 #include "harness/base/write_file.h"
 #include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
@@ -95,13 +98,13 @@ Shrunk shrink_first(const std::vector<Scenario>& cases, const ShrinkOptions& opt
 }
 
 void say(const Shrunk& shrunk, const std::vector<std::string>& files, bool promoted) {
-  std::fputs(failure_block(shrunk.result).c_str(), stdout);
+  std::fputs(failure_block(shrunk.result, terminal_at(STDOUT_FILENO)).c_str(), stdout);
   for (const std::string& file : files) std::printf("wrote %s\n", file.c_str());
   if (promoted) {
     std::puts(
         "It expects that everything holds: it fails until the bug is fixed, and guards the fix "
         "from then on.\n"
-        "It is a test of ctest from the next configure on.");
+        "It is a test of ctest from the next build of a checkout on.");
   }
   if (!shrunk.finished && !shrunk.interrupted)
     std::puts("The budget ended first: it may get smaller with a larger --budget or --runs.");
@@ -128,7 +131,7 @@ Options shrink_options() {
                "folder that a token's data.path is relative to; this one if not given");
   options.flag(
       "promote",
-      "also put it under scenarios/regressions, where it is a test from the next configure on");
+      "also put it under scenarios/regressions, where it is a test from the next build on");
   add_engine_options(options);
   options.example("lockstep shrink ls... -o small.yaml --budget 5m",
                   "the smallest scenario that fails as this token does");

@@ -1,5 +1,6 @@
 // `lockstep verify [FILE...]`
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include "harness/base/interrupt_guard.h"
 #include "harness/base/options.h"
 #include "harness/base/stopwatch.h"
+#include "harness/base/terminal.h"
 #include "harness/base/work_share.h"
 #include "harness/base/write_file.h"
 #include "harness/cli/command_files.h"
@@ -167,10 +169,18 @@ void require_memory_for_each(std::vector<PlannedCase>& cases, const std::string&
 }
 
 void print(const std::vector<CaseResult>& results, bool quiet) {
+  const Terminal terminal = terminal_at(STDOUT_FILENO);
   for (const CaseResult& one : results) {
-    if (fails(one)) std::fputs((failure_block(one) + "\n").c_str(), stdout);
+    if (fails(one)) std::fputs((failure_block(one, terminal) + "\n").c_str(), stdout);
   }
-  if (!quiet) std::fputs(table(results).c_str(), stdout);
+  if (quiet) return;
+  std::fputs(table(results, terminal).c_str(), stdout);
+  const auto first = std::find_if(results.begin(), results.end(), fails);
+  if (first == results.end()) return;
+  const std::string next = next_commands(*first);
+  if (!next.empty())
+    std::printf("next, for %s (%s):\n%s", first->name.c_str(), first->numerics.c_str(),
+                next.c_str());
 }
 
 ExitStatus reported(const Verified& done, SuiteEnd end, std::size_t cases) {

@@ -64,7 +64,9 @@ double parameters_in_use(const Scenario& scenario) {
   return used;
 }
 
-double steps_times_microbatches(const Scenario& scenario) {
+}  // namespace
+
+double microbatches_of_a_rank(const Scenario& scenario) {
   const Scenario::Training& training = scenario.training;
   double sum = 0, count = static_cast<double>(training.microbatches);
   std::int64_t since = 0;
@@ -75,8 +77,6 @@ double steps_times_microbatches(const Scenario& scenario) {
   }
   return sum + count * static_cast<double>(training.steps - since);
 }
-
-}  // namespace
 
 RunEstimate estimate_run(const Scenario& scenario) {
   RunEstimate estimate;
@@ -116,7 +116,7 @@ RunEstimate estimate_run(const Scenario& scenario) {
       static_cast<double>(std::max<std::int64_t>(1, global_microbatches(scenario, 0)));
   estimate.multiply_adds =
       3 * (parameters_in_use(scenario) * step.tokens + 2 * attention_layers * width * step.pairs) /
-      microbatches * ranks * steps_times_microbatches(scenario);
+      microbatches * ranks * microbatches_of_a_rank(scenario);
   estimate.reference = parameters * kWord * 4 + elements * kWord;
   return estimate;
 }

@@ -20,5 +20,7 @@ struct RunEstimate {
   double reference = 0;
 };
 RunEstimate estimate_run(const Scenario& scenario);
+// Microbatches of one rank in all steps.
+double microbatches_of_a_rank(const Scenario& scenario);
 
 }  // namespace lockstep

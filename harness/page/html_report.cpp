@@ -126,11 +126,12 @@ std::string class_of(const CaseResult& one, const json::object* found,
   if (!text_in(*found, "file").empty()) text += " Kept as " + text_in(*found, "file") + ".";
   std::string out = element("p", "note", text) + "\n";
   if (drawn && campaign != nullptr) {
-    const std::size_t token = one.token.empty() ? std::string::npos : one.replay.find(one.token);
-    out +=
-        copyable("lockstep fuzz --seed " + text_in(*campaign, "seed") + " --case " + first +
-                 " --profile " + text_in(*campaign, "profile") +
-                 (token == std::string::npos ? "" : one.replay.substr(token + one.token.size())));
+    const std::size_t device = one.replay.find(" --device ");
+    const std::string with = text_in(*campaign, "with");
+    out += copyable("lockstep fuzz --seed " + text_in(*campaign, "seed") + " --case " + first +
+                    " --profile " + text_in(*campaign, "profile") +
+                    (with.empty() ? "" : " --with " + with) +
+                    (device == std::string::npos ? "" : one.replay.substr(device)));
   }
   return out;
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "harness/base/clock.h"
+#include "harness/base/shell_word.h"
 #include "harness/base/version.h"
 #include "harness/report/result_json.h"
 #include "scenarios/syntax/schema_text.h"
@@ -89,6 +90,32 @@ std::vector<std::pair<const char*, std::string>> run_properties(
   return list;
 }
 
+Colour colour_of(Verdict verdict) {
+  return verdict == Verdict::holds      ? Colour::green
+         : verdict == Verdict::violated ? Colour::red
+                                        : Colour::yellow;
+}
+
+std::vector<std::size_t> widths_of(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> width(rows.front().size());
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < width.size(); ++i) width[i] = std::max(width[i], row[i].size());
+  }
+  return width;
+}
+
+// Two blanks between columns.
+std::size_t width_of(const std::vector<std::vector<std::string>>& rows) {
+  std::size_t sum = 0;
+  for (const std::size_t one : widths_of(rows)) sum += one + 2;
+  return sum - 2;
+}
+
+std::string with(std::string line, const std::string& what, const std::string& instead) {
+  const std::size_t at = what.empty() ? std::string::npos : line.find(what);
+  return at == std::string::npos ? "" : line.replace(at, what.size(), instead);
+}
+
 }  // namespace
 
 std::string seconds_text(double seconds) {
@@ -97,27 +124,41 @@ std::string seconds_text(double seconds) {
   return text;
 }
 
-std::string table(const std::vector<CaseResult>& results) {
-  const std::vector<std::string> head{"name",    "numerics",  "verdict", "captured",
-                                      "replays", "fallbacks", "seconds"};
-  std::vector<std::vector<std::string>> rows{head};
+std::string table(const std::vector<CaseResult>& results, const Terminal& terminal) {
+  std::vector<std::string> head{"name",    "numerics",  "verdict", "captured",
+                                "replays", "fallbacks", "seconds"};
+  std::vector<std::vector<std::string>> rows;
   for (const CaseResult& one : results) {
     rows.push_back({one.name, one.numerics, to_text(one.verdict),
                     counter(one, Counter::graphs_captured), counter(one, Counter::graph_replays),
                     counter(one, Counter::eager_fallbacks), seconds_text(one.seconds)});
-    if (one.verdict != Verdict::holds || !one.reason.empty()) rows.back().push_back(one.reason);
   }
-  std::vector<std::size_t> width(head.size());
-  for (const auto& row : rows) {
-    for (std::size_t i = 0; i < head.size(); ++i) width[i] = std::max(width[i], row[i].size());
+  rows.insert(rows.begin(), head);
+  if (terminal.width > 0 && width_of(rows) > terminal.width) {
+    for (auto& row : rows) row.erase(row.begin() + 3, row.begin() + 6);
   }
+  const std::vector<std::size_t> width = widths_of(rows);
   std::ostringstream out;
-  for (const auto& row : rows) {
-    for (std::size_t i = 0; i < head.size(); ++i)
-      out << padded(row[i], width[i]) << (i + 1 < head.size() ? "  " : "");
-    out << (row.size() > head.size() ? "  " + row.back() : "") << "\n";
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const CaseResult* one = r == 0 ? nullptr : &results[r - 1];
+    std::string line;
+    for (std::size_t i = 0; i < width.size(); ++i) {
+      const std::string text = padded(rows[r][i], width[i]);
+      line += one && i == 2 ? coloured(text, colour_of(one->verdict), terminal) : text;
+      if (i + 1 < width.size()) line += "  ";
+    }
+    const bool told = terminal.width > 0 && one && fails(*one);
+    if (!one || told || (one->verdict == Verdict::holds && one->reason.empty())) {
+      out << line << "\n";
+    } else if (terminal.width > 0) {
+      out << line << "\n" << fitted("    " + one->reason, terminal);
+    } else {
+      out << line << "  " << one->reason << "\n";
+    }
   }
-  write_blind_spots(out, results);
+  std::ostringstream spots;
+  write_blind_spots(spots, results);
+  out << fitted(spots.str(), terminal);
   out << count_of(results, Verdict::holds) << " held, " << count_of(results, Verdict::violated)
       << " violated, " << count_of(results, Verdict::broken) << " broken, "
       << count_of(results, Verdict::gave_up) << " gave up, " << count_of(results, Verdict::skipped)
@@ -168,6 +209,27 @@ std::string failure_block(const CaseResult& result) {
   }
   if (!result.replay.empty()) out << "  replay: " << result.replay << "\n";
   return shown_lines(out.str());
+}
+
+std::string failure_block(const CaseResult& result, const Terminal& terminal) {
+  std::string block = fitted(failure_block(result), terminal);
+  const std::string word = "FAIL";
+  if (block.starts_with(word))
+    block.replace(0, word.size(), coloured(word, colour_of(result.verdict), terminal));
+  return block;
+}
+
+std::string next_commands(const CaseResult& result) {
+  const std::string& again = result.replay;
+  if (again.empty()) return "";
+  std::string out;
+  const bool has_file = !result.file.empty() && result.file != "-";
+  const std::string by_file = has_file ? with(again, result.token, shell_word(result.file)) : "";
+  const std::string& shorter = by_file.empty() ? again : by_file;
+  if (!by_file.empty()) out += "  " + by_file + "\n";
+  const std::string shrink = with(again, "lockstep replay ", "lockstep shrink ");
+  if (!shrink.empty()) out += "  " + shrink + " -o small.yaml\n";
+  return shown_lines(out + "  " + shorter + " --html failure.html\n");
 }
 
 std::string junit(const std::vector<CaseResult>& results, bool interrupted) {

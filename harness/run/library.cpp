@@ -35,7 +35,11 @@ std::vector<std::string> library_files() {
 std::vector<std::string> scenario_files(const std::string& folder) {
   std::vector<std::string> list;
   try {
-    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
+    for (fs::recursive_directory_iterator at(folder), end; at != end; ++at) {
+      const fs::directory_entry& entry = *at;
+      // Folders of tools, as .git and .github, hold other people's files.
+      if (entry.is_directory() && entry.path().filename().string().starts_with("."))
+        at.disable_recursion_pending();
       const std::string extension = entry.path().extension().string();
       if (entry.is_regular_file() && !entry.is_symlink() &&
           (extension == ".yaml" || extension == ".yml")) {

@@ -179,8 +179,8 @@ TEST_F(Campaign, AFreshSeedIsPrintedAndMayComeFromTheEnvironment) {
 }
 
 TEST_F(Campaign, TheReportCountsFeaturesPairsAndBoundaries) {
-  const Ran ran = fuzz("--seed 9 --count 6 --jobs 2 --json " + (folder_ / "r.json") + " --junit " +
-                       (folder_ / "r.xml"));
+  const Ran ran = fuzz("--seed 9 --count 6 --jobs 2 --coverage --json " + (folder_ / "r.json") +
+                       " --junit " + (folder_ / "r.xml"));
   EXPECT_THAT(ran.out, HasSubstr("pairs that met: "));
   EXPECT_THAT(ran.out, HasSubstr("never met: "));
   const json::value report = json::parse(slurp(folder_ / "r.json"));

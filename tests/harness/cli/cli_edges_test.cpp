@@ -45,6 +45,15 @@ TEST(CommandLineEdges, ATokenLongerThanAFileNameIsReplayedAndShrunk) {
 }
 
 // The seed behind the last one is 0.
+TEST(CommandLineEdges, FoldersOfToolsAreNotWalked) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / ".github/workflows");
+  folder.file(".github/workflows/ci.yaml", "on: push\n");
+  EXPECT_EQ(run_lockstep("verify --quiet --device sim " + (folder / "")).status, 2);  // Nothing.
+  folder.file("a.yaml", "schema: 1\nname: a\nnumerics: [fp32]\n");
+  EXPECT_EQ(run_lockstep("verify --quiet --device sim " + (folder / "")).status, 0);
+}
+
 TEST(CommandLineEdges, ATokenOfTheLastSeedsIsReplayed) {
   const TemporaryFolder folder;
   const std::string file = folder.file("seeds.yaml",

@@ -183,7 +183,7 @@ TEST(HtmlReport, SaysWhereAndHowItWasMade) {
 
 TEST(HtmlReport, CompletesTheCardOfACampaign) {
   boost::json::object run = run_of(violated());
-  run["campaign"] = {{"seed", "7"}, {"profile", "small"}};
+  run["campaign"] = {{"seed", "7"}, {"profile", "small"}, {"with", "nccl"}};
   run["classes"] = {{{"class", "c"},
                      {"kind", "racy"},
                      {"cases", 3},
@@ -194,7 +194,7 @@ TEST(HtmlReport, CompletesTheCardOfACampaign) {
   const std::string page = html_report(run);
   EXPECT_THAT(page, HasSubstr("racy: 2 of 5 further runs failed; 3 cases of this class, first in "
                               "case 132. Kept as corpus/x.yaml."));
-  EXPECT_THAT(page, HasSubstr("lockstep fuzz --seed 7 --case 132 --profile small"));
+  EXPECT_THAT(page, HasSubstr("lockstep fuzz --seed 7 --case 132 --profile small --with nccl"));
   EXPECT_THAT(page, Not(HasSubstr("<h2>Results</h2>")));
 }
 

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "harness/base/write_file.h"
 #include "harness/report/result_json.h"
 #include "tests/support/program.h"
@@ -92,6 +94,44 @@ TEST(FailureBlock, CountsInTheTypeThatIsStored) {
                            "distance  1 ulp of bf16\n"}) {
     EXPECT_THAT(block, HasSubstr(part));
   }
+}
+
+TEST(Table, OnATerminalFitsAndTellsAReasonOnce) {
+  CaseResult failed;
+  failed.name = std::string(44, 'n');
+  failed.numerics = "fp32";
+  failed.verdict = Verdict::violated;
+  failed.reason = "told by the block";
+  CaseResult skipped;
+  skipped.name = "s";
+  skipped.numerics = "bf16";
+  skipped.verdict = Verdict::skipped;
+  skipped.reason =
+      "this machine has no GPU, and the scenario asks for two of them, so it is not run";
+  const std::string plain = table({failed, skipped});
+  EXPECT_NE(plain.find("fallbacks"), std::string::npos);
+  EXPECT_NE(plain.find("told by the block"), std::string::npos);
+  EXPECT_EQ(plain.find('\033'), std::string::npos);
+  const std::string fits = table({failed, skipped}, {.colours = false, .width = 80});
+  EXPECT_EQ(fits.find("told by the block"), std::string::npos);
+  EXPECT_EQ(fits.find("fallbacks"), std::string::npos);
+  std::istringstream lines(fits);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+  const std::string colours = table({failed, skipped}, {.colours = true, .width = 80});
+  EXPECT_NE(colours.find("\033[31mviolated\033[0m"), std::string::npos);
+}
+
+TEST(NextCommands, NameTheFileTheSmallerOneAndThePage) {
+  CaseResult failed;
+  failed.token = "lsX";
+  failed.file = "a b.yaml";
+  failed.replay = "lockstep replay lsX --device sim --plant p";
+  EXPECT_EQ(next_commands(failed),
+            "  lockstep replay 'a b.yaml' --device sim --plant p\n"
+            "  lockstep shrink lsX --device sim --plant p -o small.yaml\n"
+            "  lockstep replay 'a b.yaml' --device sim --plant p --html failure.html\n");
+  failed.replay.clear();
+  EXPECT_EQ(next_commands(failed), "");
 }
 
 TEST(Junit, SaysWhereAndWhenAndOfWhichFile) {
