@@ -358,8 +358,8 @@ void Checker::throw_found() const {
   std::vector<HazardRecord> records;
   for (std::size_t i = 0; i < std::min(list.size(), kMostRecords); ++i)
     records.push_back(record_of(list[i]));
-  if (of_the_program != list.end() && of_the_program - list.begin() < std::ssize(records))
-    std::swap(records.front(), records[static_cast<std::size_t>(of_the_program - list.begin())]);
+  const std::ptrdiff_t told = of_the_program == list.end() ? 0 : of_the_program - list.begin();
+  if (told < std::ssize(records)) std::swap(records.front(), at(records, told));
   throw HazardViolation(all, std::move(records));
 }
 
