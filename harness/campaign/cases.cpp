@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "harness/report/result_json.h"
-#include "harness/run/device_choice.h"
 #include "harness/run/multi_process_case.h"
 #include "harness/run/run_case.h"
+#include "harness/run/suite.h"
 #include "harness/run/worker.h"
 
 namespace lockstep {
@@ -22,20 +22,22 @@ CampaignCase CampaignCases::make(const Job& job) const {
 }
 
 std::optional<CaseResult> CampaignCases::decided(const Job& job) const {
-  if (!job.corpus) return lacking_outside(job);
+  if (!job.corpus) return lacking_machine(job);
   return corpus_[static_cast<std::size_t>(job.index)].planned.decided;
 }
 
-// A case that needs more of the machine than there is, such as GPUs for four ranks.
-std::optional<CaseResult> CampaignCases::lacking_outside(const Job& job) const {
-  if (!options_.with.any()) return {};
+// A case that needs more of the machine than there is, such as GPUs for four ranks, or memory for
+// the sizes of a user's file. Other cases are small and need nothing.
+std::optional<CaseResult> CampaignCases::lacking_machine(const Job& job) const {
+  if (!options_.with.any() && !options_.like) return {};
   const CampaignCase one = make(job);
-  const std::string lacks = one.invalid ? "" : lacking(one.scenario, options_.run.device);
-  if (lacks.empty()) return {};
-  CaseResult result = unjudged_case(one.scenario, run_options(job));
-  result.verdict = Verdict::skipped;
-  result.reason = lacks;
-  return result;
+  if (one.invalid) return {};
+  PlannedCase planned;
+  planned.scenario = one.scenario;
+  planned.named = false;  // It is skipped, not broken.
+  decide_what_is_lacking(planned, options_.run.device);
+  give_up_for_memory(planned, options_.run.device);
+  return planned.decided;
 }
 
 CaseRecord CampaignCases::record(const Job& job, const CampaignCase& one) const {

@@ -43,7 +43,7 @@ class CampaignCases {
   bool starts_ranks_on_gpus(const CampaignCase& one) const;
 
  private:
-  std::optional<CaseResult> lacking_outside(const Job& job) const;
+  std::optional<CaseResult> lacking_machine(const Job& job) const;
 
   const CampaignOptions& options_;
   const std::vector<CorpusCase>& corpus_;

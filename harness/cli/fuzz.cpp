@@ -21,6 +21,7 @@
 #include "harness/generate/case.h"
 #include "harness/generate/outside.h"
 #include "harness/run/device_choice.h"
+#include "harness/run/memory_check.h"
 #include "harness/run/planted.h"
 
 namespace lockstep {
@@ -66,6 +67,15 @@ std::shared_ptr<const Likeness> likeness_of(const Options& options) {
   if (options.text("profile") == "near-legal")
     throw RequestError("--like draws legal scenarios, and --profile near-legal refused ones");
   return std::make_shared<Likeness>(Likeness::of_file(options.text("like")));
+}
+
+// Refuses a file that this machine cannot run, as the commands do that run it alone.
+void require_like(const CampaignOptions& campaign) {
+  if (!campaign.like) return;
+  const Scenario& file = campaign.like->scenario();
+  std::string lacks = lacking(file, campaign.run.device);
+  if (lacks.empty()) lacks = lack_of_memory(file, memory_use(file, campaign.run.device));
+  if (!lacks.empty()) throw WorldError("--like " + campaign.like_file + ": " + lacks);
 }
 
 // Refuses what this machine lacks for every case, and what contradicts itself.
@@ -115,6 +125,7 @@ CampaignOptions campaign_of(const Options& options) {
   campaign.like = likeness_of(options);
   campaign.with = outside_of(options.text("with"));
   require_outside(campaign);
+  require_like(campaign);
   if (campaign.jobs == 0 && campaign.run.device == "cuda" && campaign.with.transports())
     campaign.jobs = 1;
   if (campaign.jobs == 0) {

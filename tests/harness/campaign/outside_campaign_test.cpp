@@ -101,6 +101,16 @@ TEST_F(Campaign, DrawsAroundAFile) {
   EXPECT_EQ(fuzz("--seed 2 --count 16 --resume --log " + one).status, 2);
   EXPECT_EQ(fuzz("--count 1 --like " + folder_.file("bad.yaml", "schema: 2\n")).status, 2);
   EXPECT_EQ(near("--count 1 --like " + mine).status, 2);
+  // A file that cannot run here.
+  const Ran nccl = fuzz("--count 1 --like " + library_file("fsdp-nccl-sums-grads"));
+  EXPECT_EQ(nccl.status, 3);
+  EXPECT_THAT(nccl.err, HasSubstr("--like "));
+  EXPECT_THAT(nccl.err, HasSubstr("GPUs and NCCL, and this is the simulated device"));
+  const std::string huge =
+      folder_.file("huge.yaml", "schema: 1\nname: huge\nmodel: {hidden: 16384, vocab: 262144}\n");
+  const Ran large = fuzz("--count 1 --like " + huge);
+  EXPECT_EQ(large.status, 3);
+  EXPECT_THAT(large.err, HasSubstr("model.hidden"));
   EXPECT_EQ(fuzz("--count 1 --like " + mine + " --json " + mine).status,
             2);  // It would replace it.
 }
