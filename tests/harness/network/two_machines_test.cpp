@@ -148,7 +148,7 @@ TEST_F(OnTwoMachines, GoOnWhenTheCableIsBack) {
     const auto back = std::chrono::steady_clock::now();
     await_step(step + 1);
     // The system's own times would have become as long as the cable was out.
-    EXPECT_LT(Seconds(std::chrono::steady_clock::now() - back).count(), 3);
+    EXPECT_LT(Seconds(std::chrono::steady_clock::now() - back).count(), 4);
     expect_digest(undisturbed);
   }
 }
@@ -169,9 +169,9 @@ TEST_F(OnTwoMachines, ReportACableThatStaysPulled) {
     start(4, "--steps 1000000 --deadline 3 --digest-every 10");
     await_step(10);
     silent ? machines_.cable().is_in({.lost_percent = 100}) : machines_.pull_cable();
-    expect_verdicts(-1, 3 + 3);
-    // Each machine names the other one.
-    EXPECT_THAT(said(0) + said(1), HasSubstr(": rank 2 did not come within 3 s: "));
+    expect_verdicts(-1, 3 + 5);
+    // Each machine names the other one. The last words of one of its ranks may have come across.
+    EXPECT_THAT(said(0) + said(1), ContainsRegex(": rank [23] did not come within 3 s: "));
     EXPECT_THAT(said(2) + said(3), HasSubstr(": rank 0 did not come within 3 s: "));
     EXPECT_THAT(said(2), ContainsRegex("rank 0 was silent after .*; rank 2 waits in "));
     machines_.cable().is_in({});
