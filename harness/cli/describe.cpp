@@ -208,7 +208,11 @@ void write_resumes(std::ostream& out, const Scenario& scenario) {
   }
 }
 
-std::string description(const Scenario& scenario) {
+struct Description {
+  std::string text, parameters;
+};
+
+Description description(const Scenario& scenario) {
   std::ostringstream out;
   out << scenario.name << "\n";
   if (!scenario.description.empty()) out << shown(scenario.description) << "\n";
@@ -217,7 +221,8 @@ std::string description(const Scenario& scenario) {
   out << "\ncanonical form: " << hash_text(canonical_form(scenario)) << "\n";
   write_regions(out, scenario);
   write_packs(out, scenario);
-  write_memory(out, scenario, write_parameters(out, scenario));
+  std::ostringstream parameters;  // The longest part comes last.
+  write_memory(out, scenario, write_parameters(parameters, scenario));
   write_estimate(out, scenario);
   out << shared_memory_table(scenario);
   write_resumes(out, scenario);
@@ -232,7 +237,7 @@ std::string description(const Scenario& scenario) {
   out << "\nkeys without effect\n";
   for (const std::string& key : idle) out << "  " << key << "\n";
   if (idle.empty()) out << "  none\n";
-  return out.str();
+  return {out.str(), parameters.str()};
 }
 
 void print_built() {
@@ -386,9 +391,11 @@ ExitStatus describe_command(const Words& words) {
     write_file(options.text("offload-json"), plan + "\n");
   }
   std::ostringstream out;
-  out << description(read.scenario);
+  const Description described = description(read.scenario);
+  out << described.text;
   out << "\nlegality: legal" << (read.ok() ? ", built" : ", not built here") << "\n";
   if (read.ok()) write_expectations(out, read.scenario);
+  out << described.parameters;
   std::fputs(fitted(out.str(), terminal_at(STDOUT_FILENO)).c_str(), stdout);
   std::fflush(stdout);
   write_page(options, read, out.str());
