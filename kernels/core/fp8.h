@@ -1,5 +1,5 @@
 // Codes, exponents and sums of fp8: arithmetic.md 5.2 and 5.3. The scalar model; host kernels use
-// faster forms that are equal to it (host/dot8.h).
+// faster forms that are equal to it (host/fp8/dot8.h).
 #pragma once
 
 #include <cstdint>

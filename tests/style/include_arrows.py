@@ -19,7 +19,7 @@ FLOORS = {
         ["core"],
         ["ops", "cuda/common"],
         ["moe", "diagnostics"],
-        ["host", "submission", "cuda/attention", "cuda/gemm", "cuda/mamba", "cuda/moe", "cuda/norm", "cuda/ops"],
+        ["host", "host/fp8", "submission", "cuda/attention", "cuda/gemm", "cuda/mamba", "cuda/moe", "cuda/norm", "cuda/ops"],
         ["cuda"],
     ],
     "scenarios": [[""], ["syntax", "documents"], ["schema"], ["rules"], ["io"], ["reference"]],

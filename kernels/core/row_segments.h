@@ -1,0 +1,49 @@
+// Segments of the rows of an fp8 operand, on host and device: arithmetic.md 5.1.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/core/fp8.h"
+
+namespace lockstep {
+
+// `start` and `rows` say where each segment lies, in device memory; without them the rows are
+// `count` equal parts.
+struct RowSegments {
+  const std::int32_t* start;
+  const std::int32_t* rows;
+  std::int64_t total;  // Rows of the matrix.
+  std::int64_t count;
+
+  LOCKSTEP_HD bool listed() const { return rows != nullptr; }
+  LOCKSTEP_HD std::int64_t first(std::int64_t s) const {
+    return listed() ? start[s] : s * (total / count);
+  }
+  LOCKSTEP_HD std::int64_t size(std::int64_t s) const { return listed() ? rows[s] : total / count; }
+  // -1: the row is in no segment.
+  LOCKSTEP_HD std::int64_t of_row(std::int64_t r) const {
+    if (!listed()) return r / (total / count);
+    for (std::int64_t s = 0; s < count; ++s) {
+      if (r >= start[s] && r < start[s] + rows[s]) return s;
+    }
+    return -1;
+  }
+  // Listed segments lie behind one another in the columns of transposed codes, each up to a
+  // multiple of 16.
+  LOCKSTEP_HD std::int64_t place(std::int64_t s) const {
+    std::int64_t place = 0;
+    for (std::int64_t i = 0; i < s; ++i) place += fp8_padded(rows[i]);
+    return place;
+  }
+};
+// The segments of an op with the operands `start` and `rows`.
+template <class Op>
+LOCKSTEP_HD RowSegments segments_of(const Op& op, std::int64_t total, std::int64_t count) {
+  return {op.start.data, op.rows.data, total, count};
+}
+// Columns that transposed codes need at most.
+LOCKSTEP_HD std::int64_t transposed_columns(std::int64_t total, std::int64_t segments) {
+  return fp8_padded(total) + (segments - 1) * kFp8Align;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,168 @@
+#include "kernels/ops/fp8.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/core/require.h"
+#include "kernels/core/row_segments.h"
+#include "kernels/host/fp8/dot8.h"
+
+namespace lockstep {
+namespace {
+
+// The segment of a row in use; -1 for any other row.
+template <class Op>
+std::int64_t used_segment(const Op& op, const RowSegments& segments, std::int64_t r) {
+  return op.row_document && op.row_document.data[r] < 0 ? -1 : segments.of_row(r);
+}
+void require_inside(const RowSegments& segments) {
+  for (std::int64_t s = 0; s < segments.count; ++s) {
+    require(segments.first(s) >= 0 && segments.size(s) >= 0 &&
+                segments.first(s) + segments.size(s) <= segments.total,
+            "a segment's rows lie in the buffer");
+  }
+}
+template <class F>
+void clear_codes(const Out<F>& x) {
+  for (std::int64_t i = 0; i < x.rows; ++i) std::memset(x.row(i), 0, x.cols);
+}
+
+}  // namespace
+
+void run(HostQueue, const Fp8ClearAmax& op) { std::fill_n(op.amax.data, op.amax.cols, 0u); }
+
+void run(HostQueue, const Fp8Amax& op) {
+  const RowSegments segments = segments_of(op, op.x.rows, op.amax.cols);
+  require_inside(segments);
+  for (std::int64_t r = 0; r < op.x.rows; ++r) {
+    const std::int64_t s = used_segment(op, segments, r);
+    if (s < 0) continue;
+    std::uint32_t most = op.amax.data[s];
+    for (std::int64_t c = 0; c < op.x.cols; ++c) most = std::max(most, fp8_amax(op.x.row(r)[c]));
+    op.amax.data[s] = most;
+  }
+}
+
+template <class F>
+void run(HostQueue, const Fp8Exponent<F>& op) {
+  const std::int64_t segments = op.k.cols;
+  for (std::int64_t s = 0; s < segments; ++s) {
+    const std::int32_t k =
+        op.held ? op.held.data[s / (segments / op.held.cols)] : fp8_exponent<F>(op.amax.data[s]);
+    op.k.data[s] = k;
+    op.scale.data[s] = fp8_power(-k);
+  }
+  for (std::int64_t s = 0; op.pending && s < segments; ++s) {
+    std::uint32_t& pending = op.pending.data[s / (segments / op.pending.cols)];
+    pending = std::max(pending, op.amax.data[s]);
+  }
+}
+
+template <class F>
+void run(HostQueue, const Fp8Roll<F>& op) {
+  const std::int64_t place = op.state.data->step % static_cast<std::uint64_t>(op.history.cols);
+  for (std::int64_t n = 0; n < op.pending.cols; ++n) {
+    std::uint32_t* history = op.history.row(n);
+    history[place] = op.pending.data[n];
+    const std::uint32_t amax =
+        op.most_recent ? history[place] : *std::max_element(history, history + op.history.cols);
+    if (amax > 0 && fp8_amax_is_finite(amax))
+      op.k.data[n] = fp8_clamped<F>(fp8_exponent<F>(amax) - op.margin);
+    op.pending.data[n] = 0;
+  }
+}
+
+template <class F>
+void run(HostQueue, const Fp8Cast<F>& op) {
+  const RowSegments segments = segments_of(op, op.x.rows, op.k.cols);
+  require_inside(segments);
+  if (op.codes) clear_codes(op.codes);
+  if (op.transposed) clear_codes(op.transposed);
+  for (std::int64_t r = 0; r < op.x.rows; ++r) {
+    const std::int64_t s = used_segment(op, segments, r);
+    if (s < 0) continue;
+    // Where the row stands in the transposed codes.
+    const std::int64_t in_segment = r - segments.first(s);
+    const std::int64_t top = segments.listed() ? 0 : s * op.x.cols;
+    const std::int64_t column = segments.listed() ? segments.place(s) + in_segment : in_segment;
+    for (std::int64_t c = 0; c < op.x.cols; ++c) {
+      const F code = fp8_code<F>(op.x.row(r)[c], op.k.data[s]);
+      if (op.codes) op.codes.row(r)[c] = code;
+      if (op.transposed) op.transposed.row(top + c)[column] = code;
+    }
+  }
+}
+
+namespace {
+
+Dot8Kernel fastest() {
+  static const Dot8Kernel kernel = dot8_forms().front().kernel;
+  return kernel;
+}
+
+// c[r, j] = st(mul(DOT8(a_r, b_j), scale)) for the rows of each segment; rows not in use +0.
+template <class Op, class A, class B>
+void product_of_rows(const Op& op, const In<A>& a, const In<B>& b, const In<float>& a_scale,
+                     const In<float>& b_scale, const Out<bf16>& c) {
+  const RowSegments segments = segments_of(op, a.rows, a_scale.cols);
+  require_inside(segments);
+  for (std::int64_t s = 0; s < segments.count; ++s) {
+    const std::int64_t expert = s / (segments.count / b_scale.cols), from = segments.first(s);
+    const float scale = mul(a_scale.data[s], b_scale.data[expert]);
+    const Fp8View<A> left{a.row(from), a.pitch};
+    const Fp8View<B> right{b.row(expert * c.cols), b.pitch};
+    dot8_product(fastest(), segments.size(s), c.cols, a.cols, left, right,
+                 [&](std::int64_t top, std::int64_t rows, std::int64_t first, std::int64_t columns,
+                     const float* tile) {
+                   for (std::int64_t i = 0; i < rows; ++i) {
+                     for (std::int64_t j = 0; j < columns; ++j)
+                       c.row(from + top + i)[first + j] =
+                           st<bf16>(mul(tile[i * kDot8Lanes + j], scale));
+                   }
+                 });
+  }
+  for (std::int64_t r = 0; r < c.rows; ++r) {
+    if (used_segment(op, segments, r) < 0) std::fill_n(c.row(r), c.cols, st<bf16>(0.0f));
+  }
+}
+
+}  // namespace
+
+void run(HostQueue, const Fp8LinearForward& op) {
+  product_of_rows(op, op.x, op.w, op.x_scale, op.w_scale, op.y);
+}
+void run(HostQueue, const Fp8LinearInputGradient& op) {
+  product_of_rows(op, op.dy, op.w, op.dy_scale, op.w_scale, op.dx);
+}
+void run(HostQueue, const Fp8LinearWeightGradient& op) {
+  const std::int64_t outputs = op.dy.rows, inputs = op.x.rows;
+  for (std::int64_t s = 0; s < op.x_scale.cols; ++s) {
+    const RowSegments segments = segments_of(op, op.x.cols, op.x_scale.cols);
+    const std::int64_t place = segments.listed() ? segments.place(s) : 0;
+    const float scale = mul(op.dy_scale.data[s], op.x_scale.data[s]);
+    require(place + segments.size(s) <= op.x.cols, "a segment's rows lie in the codes");
+    dot8_product(fastest(), outputs, inputs, segments.size(s),
+                 Fp8View<e5m2>{op.dy.data + place, op.dy.pitch},
+                 Fp8View<e4m3>{op.x.data + place, op.x.pitch},
+                 [&](std::int64_t top, std::int64_t rows, std::int64_t first, std::int64_t columns,
+                     const float* tile) {
+                   for (std::int64_t i = 0; i < rows; ++i) {
+                     for (std::int64_t j = 0; j < columns; ++j) {
+                       const float g = mul(tile[i * kDot8Lanes + j], scale);
+                       const std::int64_t o = s * outputs + top + i, k = first + j;
+                       if (op.dw) op.dw.row(o)[k] = g;
+                       if (op.acc) op.acc.row(o)[k] = add(op.acc.row(o)[k], g);
+                     }
+                   }
+                 });
+  }
+}
+
+template void run(HostQueue, const Fp8Exponent<e4m3>&);
+template void run(HostQueue, const Fp8Exponent<e5m2>&);
+template void run(HostQueue, const Fp8Roll<e4m3>&);
+template void run(HostQueue, const Fp8Roll<e5m2>&);
+template void run(HostQueue, const Fp8Cast<e4m3>&);
+template void run(HostQueue, const Fp8Cast<e5m2>&);
+
+}  // namespace lockstep
