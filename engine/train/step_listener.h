@@ -15,6 +15,9 @@ namespace lockstep {
 class StepListener {
  public:
   virtual ~StepListener() = default;
+  // Whether it reads tensors of passes. If not, no pass waits for copies of what is offloaded so
+  // that they can be read, and forward_done gets none.
+  virtual bool looks_at_passes() const { return true; }
   virtual void forward_done(int microbatch, const std::vector<NamedTensor>& activations,
                             bool live) {}
   virtual void backward_done(int microbatch, bool live) {}

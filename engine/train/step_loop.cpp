@@ -214,8 +214,10 @@ void StepLoop::train_forward(const MicrobatchPass& pass) {
   loader_.wait_for(pass.microbatch, compute_);
   forward(pass);
   counters_.bytes_planned += offloader_.due(pass.slot);
-  if (options_.listener != nullptr)
-    options_.listener->forward_done(pass.microbatch, activations(pass), true);
+  if (options_.listener == nullptr) return;
+  const bool looks = options_.listener->looks_at_passes();
+  options_.listener->forward_done(pass.microbatch,
+                                  looks ? activations(pass) : std::vector<NamedTensor>(), true);
 }
 
 void StepLoop::train_backward(const MicrobatchPass& pass) {

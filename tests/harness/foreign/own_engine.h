@@ -313,6 +313,7 @@ inline const std::map<std::string, Scenario>& library_scenarios() {
                              "moe-dropless-host-sync",
                              "cudnn-attention-graphs",
                              "offload-ahead-full-iteration",
+                             "offload-captured",
                              "offload-captured-ahead",
                              "offload-captured-ranks",
                              "offload-experts-delayed",

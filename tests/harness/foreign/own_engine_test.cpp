@@ -123,6 +123,16 @@ constexpr Planted kPlanted[] = {
     {"dropout-layers-share-a-key", "model-dense", "R16"},
 };
 
+// Who reads tensors of a pass waits for the copies of what is offloaded, and so hides this race.
+TEST(OwnEngine, ARunThatIsLessObservedWaitsForNoPass) {
+  const Interrupts pipes;
+  EngineHost host({.command = own_engine("reload-node-ignores-the-bin"),
+                   .relations = {foreign::asked_relation("R1")}});
+  const EngineResult result = host.judge(library_scenarios().at("offload-captured"));
+  EXPECT_EQ(result.result.verdict, Verdict::violated) << text(result);
+  EXPECT_NE(result.result.reason.find("less observed"), std::string::npos) << text(result);
+}
+
 TEST(OwnEngine, FaultsAreFoundByTheRelationThatNamesThem) {
   const Interrupts pipes;
   for (const Planted& planted : kPlanted) {
