@@ -17,6 +17,7 @@
 #include "kernels/ops/cross_entropy.h"
 #include "kernels/ops/cudnn_attention.h"
 #include "kernels/ops/embedding.h"
+#include "kernels/ops/fp8.h"
 #include "kernels/ops/gated_norm.h"
 #include "kernels/ops/initialize.h"
 #include "kernels/ops/linear.h"
@@ -61,6 +62,8 @@ using AllOps = OpList<
     DispatchBackward<float>, DispatchBackward<bf16>, ExpertForward<float>, ExpertForward<bf16>,
     ExpertInputGradient<float>, ExpertInputGradient<bf16>, ExpertWeightGradient<float>,
     ExpertWeightGradient<bf16>, CountPairs, UpdateExpertBias, PoisonMemory, AttentionTables,
-    CudnnAttentionForward, CudnnAttentionBackward, OrderRowSums>;
+    CudnnAttentionForward, CudnnAttentionBackward, OrderRowSums, Fp8ClearAmax, Fp8Amax,
+    Fp8Exponent<e4m3>, Fp8Exponent<e5m2>, Fp8Roll<e4m3>, Fp8Roll<e5m2>, Fp8Cast<e4m3>,
+    Fp8Cast<e5m2>, Fp8LinearForward, Fp8LinearInputGradient, Fp8LinearWeightGradient>;
 
 }  // namespace lockstep

@@ -20,7 +20,7 @@ inline constexpr int kDot8NoNumber = 63;  // A sum from here on has met an infin
 // One run of up to 128 places of the right factor's 16 columns. A place in use past the run's end
 // has code 00.
 struct Dot8Slice {
-  int groups;                    // Of 32 places.
+  int groups;                    // Groups of 32 places.
   const std::uint8_t* codes;     // [32 groups][16]
   const std::int8_t* exponents;  // [8 groups][16][4]: four places of a column are one word.
   int shift;                     // A magnitude is (code & 7f) << shift, times `scale`.

@@ -7,6 +7,7 @@
 #include "kernels/submission/ops.h"
 #include "tests/kernels/any_op/any_attention_op.h"
 #include "tests/kernels/any_op/any_expert_op.h"
+#include "tests/kernels/any_op/any_fp8_op.h"
 #include "tests/kernels/any_op/op_builder.h"
 
 namespace lockstep {
@@ -464,50 +465,47 @@ bool gives_numbers(const void* op) {
   return all;
 }
 
-struct Drawn {
+struct DrawnOp {
   Submission submission;
   bool (*gives_numbers)(const void* op);
 };
 template <class Op>
-Drawn draw_one(OpBuilder& b) {
+DrawnOp draw_one(OpBuilder& b) {
   Op op;
   draw(b, op);
   check(op);
   return {Submission(op), gives_numbers<Op>};
 }
 template <class... Ops>
-Drawn draw_by_id(OpList<Ops...>, int id, OpBuilder& b) {
-  Drawn (*const makers[])(OpBuilder&) = {draw_one<Ops>...};
+DrawnOp draw_by_id(OpList<Ops...>, int id, OpBuilder& b) {
+  DrawnOp (*const makers[])(OpBuilder&) = {draw_one<Ops>...};
   return makers[id](b);
 }
 template <class Op>
-constexpr bool is_bf16 = false;
+constexpr const char* type_name = "";
 template <template <class> class Op>
-constexpr bool is_bf16<Op<bf16>> = true;
-template <class... Ops>
-bool bf16_by_id(OpList<Ops...>, int id) {
-  constexpr bool list[] = {is_bf16<Ops>...};
-  return list[id];
-}
+constexpr const char* type_name<Op<bf16>> = "_bf16";
+template <template <class> class Op>
+constexpr const char* type_name<Op<e4m3>> = "_e4m3";
+template <template <class> class Op>
+constexpr const char* type_name<Op<e5m2>> = "_e5m2";
 
 }  // namespace
 
 OpCase any_op(int id, std::uint64_t seed, OpMemory& memory, Fill fill) {
   require(id >= 0 && id < AllOps::size, "the id of an op");
   OpBuilder builder(seed, memory, fill);
-  const Drawn drawn = draw_by_id(AllOps{}, id, builder);
+  const DrawnOp drawn = draw_by_id(AllOps{}, id, builder);
   return {op_name(id) + " seed " + std::to_string(seed), drawn.submission, drawn.gives_numbers};
 }
 
 namespace {
 template <class... Ops>
 std::string kernel_name(OpList<Ops...>, int id) {
-  constexpr const char* list[] = {Ops::kName...};
+  const std::string list[] = {std::string(Ops::kName) + type_name<Ops>...};
   return list[id];
 }
 }  // namespace
-std::string op_name(int id) {
-  return kernel_name(AllOps{}, id) + (bf16_by_id(AllOps{}, id) ? "_bf16" : "");
-}
+std::string op_name(int id) { return kernel_name(AllOps{}, id); }
 
 }  // namespace lockstep

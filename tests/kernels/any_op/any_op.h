@@ -50,7 +50,7 @@ struct OpCase {
   bool (*gives_numbers)(const void* op);  // Every element of its outputs is finite.
 };
 
-// The name of an op in AllOps, with its numerics.
+// The name of an op in AllOps, with its numerics or its type of codes.
 std::string op_name(int id);
 
 // The op with this place in AllOps. The same (id, seed) gives the same shapes and contents in any

@@ -1,0 +1,227 @@
+#include "kernels/core/row_segments.h"
+#include "kernels/cuda/common/element.cuh"
+#include "kernels/cuda/common/fragment.cuh"
+#include "kernels/ops/fp8.h"
+
+namespace lockstep {
+namespace {
+
+// The segment of a row in use; -1 for any other row.
+template <class Op>
+__device__ std::int64_t used_segment(const Op& op, const RowSegments& segments, std::int64_t r) {
+  if (op.row_document.data != nullptr && at(op.row_document, 0, r) < 0) return -1;
+  return segments.of_row(r);
+}
+// Eight neighbours, from column c of row r on; those behind the row are +0.
+__device__ Vec8 neighbours(const In<bf16>& x, std::int64_t r, std::int64_t c, bool aligned) {
+  return load_vec8(&at(x, r, c), x.cols - c, aligned);
+}
+__device__ bf16 nth(const Vec8& all, int n) {
+  return {static_cast<std::uint16_t>(all.pairs[n / 2] >> 16 * (n % 2))};
+}
+
+__global__ void fp8_clear_amax(Fp8ClearAmax op) {
+  pdl_begin();
+  const Element e = own_element(1, op.amax.cols);
+  if (e.inside) at(op.amax, 0, e.col) = 0;
+}
+
+inline constexpr int kAmaxRows = 4;  // Rows of a warp.
+
+// Many words meet in one: a warp asks memory only if its own is larger.
+__device__ void raise(std::uint32_t* word, std::uint32_t most) {
+  most = __reduce_max_sync(0xffffffffu, most);
+  if (lane_index() == 0 && most > *static_cast<volatile std::uint32_t*>(word))
+    atomicMax(word, most);
+}
+__global__ void __launch_bounds__(kThreads) fp8_amax_of_rows(Fp8Amax op) {
+  pdl_begin();
+  const RowSegments segments = segments_of(op, op.x.rows, op.amax.cols);
+  const bool aligned = moves_vec8(op.x.data, op.x.pitch);
+  const std::int64_t first = warp_item() * kAmaxRows;
+  std::int64_t segment = -1;
+  std::uint32_t most = 0;
+  for (std::int64_t r = first; r < smaller(first + kAmaxRows, op.x.rows); ++r) {
+    const std::int64_t own = used_segment(op, segments, r);
+    if (own < 0) continue;
+    if (own != segment) {
+      if (segment >= 0) raise(&at(op.amax, 0, segment), most);
+      segment = own;
+      most = 0;
+    }
+    for (std::int64_t c = 8 * lane_index(); c < op.x.cols; c += 8 * kWarp) {
+      const Vec8 all = neighbours(op.x, r, c, aligned);
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        const std::uint32_t word = fp8_amax(nth(all, n));
+        most = word > most ? word : most;
+      }
+    }
+  }
+  if (segment >= 0) raise(&at(op.amax, 0, segment), most);
+}
+
+// One block.
+template <class F>
+__global__ void __launch_bounds__(kThreads) fp8_exponents(Fp8Exponent<F> op) {
+  pdl_begin();
+  const std::int64_t segments = op.k.cols;
+  for (std::int64_t s = threadIdx.x; s < segments; s += kThreads) {
+    const std::int32_t k = op.held.data != nullptr ? at(op.held, 0, s / (segments / op.held.cols))
+                                                   : fp8_exponent<F>(at(op.amax, 0, s));
+    at(op.k, 0, s) = k;
+    at(op.scale, 0, s) = fp8_power(-k);
+  }
+  if (op.pending.data == nullptr) return;
+  const std::int64_t own = segments / op.pending.cols;
+  for (std::int64_t e = threadIdx.x; e < op.pending.cols; e += kThreads) {
+    std::uint32_t most = at(op.pending, 0, e);
+    for (std::int64_t s = e * own; s < (e + 1) * own; ++s) {
+      const std::uint32_t word = at(op.amax, 0, s);
+      most = word > most ? word : most;
+    }
+    at(op.pending, 0, e) = most;
+  }
+}
+
+// One warp per operand.
+template <class F>
+__global__ void __launch_bounds__(kThreads) fp8_roll(Fp8Roll<F> op) {
+  pdl_begin();
+  const std::int64_t n = warp_item(), length = op.history.cols;
+  if (n >= op.pending.cols) return;
+  const std::uint32_t pending = at(op.pending, 0, n);
+  const std::int64_t place = op.state.data->step % static_cast<std::uint64_t>(length);
+  std::uint32_t amax = pending;
+  for (std::int64_t h = lane_index(); h < length && !op.most_recent; h += kWarp) {
+    const std::uint32_t word = h == place ? pending : at(op.history, n, h);
+    amax = word > amax ? word : amax;
+  }
+  amax = __reduce_max_sync(0xffffffffu, amax);
+  if (lane_index() != 0) return;
+  at(op.history, n, place) = pending;
+  if (amax > 0 && fp8_amax_is_finite(amax))
+    at(op.k, 0, n) = fp8_clamped<F>(fp8_exponent<F>(amax) - op.margin);
+  at(op.pending, 0, n) = 0;
+}
+
+// Sixteen codes, written at once.
+struct alignas(16) Codes {
+  std::uint32_t words[4] = {};
+  __device__ void put(int n, std::uint32_t code) { words[n / 4] |= code << 8 * (n % 4); }
+};
+
+// Sixteen codes of a row per thread.
+template <class F>
+__global__ void __launch_bounds__(kThreads) fp8_cast_rows(Fp8Cast<F> op) {
+  pdl_begin();
+  const Element e = own_element(op.codes.rows, op.codes.cols / kFp8Align);
+  if (!e.inside) return;
+  const RowSegments segments = segments_of(op, op.x.rows, op.k.cols);
+  const bool aligned = moves_vec8(op.x.data, op.x.pitch);
+  const std::int64_t segment = used_segment(op, segments, e.row);
+  Codes codes;
+  if (segment >= 0) {
+    const std::int32_t k = at(op.k, 0, segment);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const std::int64_t c = e.col * kFp8Align + 8 * half;
+      const Vec8 all = c < op.x.cols ? neighbours(op.x, e.row, c, aligned) : Vec8{};
+#pragma unroll
+      for (int n = 0; n < 8; ++n) codes.put(8 * half + n, fp8_code<F>(nth(all, n), k).bits);
+    }
+  }
+  *reinterpret_cast<Codes*>(&at(op.codes, e.row, e.col * kFp8Align)) = codes;
+}
+
+// Where a column of transposed codes comes from.
+struct Source {
+  std::int64_t segment = -1;  // -1: it holds code 00.
+  std::int64_t row = 0;
+};
+template <class F>
+__device__ Source source_of(const Fp8Cast<F>& op, const RowSegments& segments, std::int64_t matrix,
+                            std::int64_t column) {
+  Source from;
+  if (!segments.listed()) {
+    if (column < segments.size(matrix)) from = {matrix, segments.first(matrix) + column};
+  } else {
+    for (std::int64_t s = 0; s < segments.count; ++s) {
+      if (column < segments.rows[s]) from = {s, segments.start[s] + column};
+      if (column < fp8_padded(segments.rows[s])) break;
+      column -= fp8_padded(segments.rows[s]);
+    }
+  }
+  const bool used = from.segment >= 0 &&
+                    (op.row_document.data == nullptr || at(op.row_document, 0, from.row) >= 0);
+  return used ? from : Source{};
+}
+
+inline constexpr int kTransposed = 64;  // Rows and columns of a block's tile.
+
+// A block reads 64 columns of 64 rows and writes 64 rows of 64 codes. blockIdx.z is the matrix of
+// equal segments.
+template <class F>
+__global__ void __launch_bounds__(kThreads) fp8_cast_transposed(Fp8Cast<F> op) {
+  pdl_begin();
+  __shared__ std::uint8_t tile[kTransposed][kTransposed + 4];  // By column of x.
+  const RowSegments segments = segments_of(op, op.x.rows, op.k.cols);
+  const std::int64_t column0 = static_cast<std::int64_t>(blockIdx.x) * kTransposed;
+  const std::int64_t c0 = static_cast<std::int64_t>(blockIdx.y) * kTransposed;
+  for (int i = warp_index(); i < kTransposed; i += kWarps) {
+    const Source from = source_of(op, segments, blockIdx.z, column0 + i);
+    const std::int32_t k = from.segment >= 0 ? at(op.k, 0, from.segment) : 0;
+    for (int c = lane_index(); c < kTransposed; c += kWarp) {
+      const bool inside = from.segment >= 0 && c0 + c < op.x.cols;
+      tile[c][i] = inside ? fp8_code<F>(at(op.x, from.row, c0 + c), k).bits : std::uint8_t{0};
+    }
+  }
+  __syncthreads();
+  const int c = static_cast<int>(threadIdx.x) / (kTransposed / kFp8Align);
+  const int chunk = static_cast<int>(threadIdx.x) % (kTransposed / kFp8Align) * kFp8Align;
+  if (c0 + c >= op.x.cols || column0 + chunk >= op.transposed.cols) return;
+  Codes codes;
+#pragma unroll
+  for (int n = 0; n < kFp8Align; ++n) codes.put(n, tile[c][chunk + n]);
+  const std::int64_t row = blockIdx.z * op.x.cols + c0 + c;
+  *reinterpret_cast<Codes*>(&at(op.transposed, row, column0 + chunk)) = codes;
+}
+static_assert(kThreads == kTransposed * kTransposed / kFp8Align);
+
+}  // namespace
+
+void run(CudaQueue queue, const Fp8ClearAmax& op) {
+  launch_elements(queue, 1, op.amax.cols, fp8_clear_amax, op);
+}
+void run(CudaQueue queue, const Fp8Amax& op) {
+  launch(queue, dim3(blocks_for(op.x.rows, kWarps * kAmaxRows)), dim3(kThreads), kPdl,
+         fp8_amax_of_rows, op);
+}
+template <class F>
+void run(CudaQueue queue, const Fp8Exponent<F>& op) {
+  launch(queue, dim3(1), dim3(kThreads), kPdl, fp8_exponents<F>, op);
+}
+template <class F>
+void run(CudaQueue queue, const Fp8Roll<F>& op) {
+  launch(queue, dim3(blocks_for(op.pending.cols, kWarps)), dim3(kThreads), kPdl, fp8_roll<F>, op);
+}
+template <class F>
+void run(CudaQueue queue, const Fp8Cast<F>& op) {
+  if (op.codes) {
+    launch_elements(queue, op.codes.rows, op.codes.cols / kFp8Align, fp8_cast_rows<F>, op);
+  }
+  if (op.transposed) {
+    const auto matrices = op.rows ? 1u : static_cast<unsigned>(op.k.cols);
+    const dim3 grid(blocks_for(op.transposed.cols, kTransposed), blocks_for(op.x.cols, kTransposed),
+                    matrices);
+    launch(queue, grid, dim3(kThreads), kPdl, fp8_cast_transposed<F>, op);
+  }
+}
+template void run(CudaQueue, const Fp8Exponent<e4m3>&);
+template void run(CudaQueue, const Fp8Exponent<e5m2>&);
+template void run(CudaQueue, const Fp8Roll<e4m3>&);
+template void run(CudaQueue, const Fp8Roll<e5m2>&);
+template void run(CudaQueue, const Fp8Cast<e4m3>&);
+template void run(CudaQueue, const Fp8Cast<e5m2>&);
+
+}  // namespace lockstep
