@@ -4,6 +4,7 @@
 
 #include "kernels/diagnostics/digest.h"
 #include "kernels/diagnostics/fingerprint.h"
+#include "kernels/diagnostics/fp8_dots.h"
 #include "kernels/diagnostics/poison.h"
 #include "kernels/diagnostics/tensor_core.h"
 #include "kernels/moe/dispatch.h"
@@ -64,6 +65,7 @@ using AllOps = OpList<
     ExpertWeightGradient<bf16>, CountPairs, UpdateExpertBias, PoisonMemory, AttentionTables,
     CudnnAttentionForward, CudnnAttentionBackward, OrderRowSums, Fp8ClearAmax, Fp8Amax,
     Fp8Exponent<e4m3>, Fp8Exponent<e5m2>, Fp8Roll<e4m3>, Fp8Roll<e5m2>, Fp8Cast<e4m3>,
-    Fp8Cast<e5m2>, Fp8LinearForward, Fp8LinearInputGradient, Fp8LinearWeightGradient>;
+    Fp8Cast<e5m2>, Fp8LinearForward, Fp8LinearInputGradient, Fp8LinearWeightGradient,
+    Fp8Dots<e4m3, e4m3>, Fp8Dots<e4m3, e5m2>, Fp8Dots<e5m2, e4m3>, Fp8Dots<e5m2, e5m2>>;
 
 }  // namespace lockstep

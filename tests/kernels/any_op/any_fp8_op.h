@@ -5,6 +5,7 @@
 
 #include "kernels/core/fp8_families.h"
 #include "kernels/core/row_segments.h"
+#include "kernels/diagnostics/fp8_dots.h"
 #include "kernels/ops/fp8.h"
 #include "tests/kernels/any_op/op_builder.h"
 
@@ -218,6 +219,14 @@ inline void draw(OpBuilder& b, Fp8LinearWeightGradient& op) {
   } else {
     op.dw = b.out<float>(rows.segments * out, in);
   }
+}
+
+template <class A, class B>
+void draw(OpBuilder& b, Fp8Dots<A, B>& op) {
+  const std::int64_t m = b.between(1, 150), n = b.between(1, 150), k = drawn_depth(b);
+  op = {.a = place_codes(b, m, k, drawn_codes<A>(b, m, k, false)),
+        .b = place_codes(b, n, k, drawn_codes<B>(b, n, k, true)),
+        .d = b.out<float>(m, n)};
 }
 
 }  // namespace lockstep

@@ -489,6 +489,14 @@ template <template <class> class Op>
 constexpr const char* type_name<Op<e4m3>> = "_e4m3";
 template <template <class> class Op>
 constexpr const char* type_name<Op<e5m2>> = "_e5m2";
+template <>
+constexpr const char* type_name<Fp8Dots<e4m3, e4m3>> = "_e4m3_e4m3";
+template <>
+constexpr const char* type_name<Fp8Dots<e4m3, e5m2>> = "_e4m3_e5m2";
+template <>
+constexpr const char* type_name<Fp8Dots<e5m2, e4m3>> = "_e5m2_e4m3";
+template <>
+constexpr const char* type_name<Fp8Dots<e5m2, e5m2>> = "_e5m2_e5m2";
 
 }  // namespace
 
