@@ -1,7 +1,5 @@
 // The ops of fp8 by themselves and one behind the other: the rolls and the layer of arithmetic.md
 // 5.6, segments, rows that are not in use.
-#include "kernels/ops/fp8.h"
-
 #include <gtest/gtest.h>
 
 #include <array>
@@ -10,6 +8,7 @@
 #include "kernels/core/at.h"
 #include "kernels/core/fda_families.h"
 #include "kernels/core/row_segments.h"
+#include "kernels/ops/fp8.h"
 
 namespace lockstep {
 namespace {
