@@ -528,34 +528,39 @@ void add_judging(std::vector<Key>& keys) {
 }
 
 void add_fp8(std::vector<Key>& keys) {
-  keys.insert(
-      keys.end(),
-      {added(
-           key("fp8.recipe",
-               {"exponent of an operand: from the operand itself, or from those of earlier steps"},
-               Word<Fp8Recipe>{}, AT(fp8.recipe))),
-       added(key("fp8.history", {"recipe delayed: amaxes that an operand remembers", "steps"},
-                 Int{1, 1024}, AT(fp8.history))),
-       added(key("fp8.algorithm",
-                 {"recipe delayed: the amax that decides, the largest remembered or the last"},
-                 Word<Fp8Algorithm>{}, AT(fp8.algorithm))),
-       added(key("fp8.margin",
-                 {"recipe delayed: the exponent is lower by this, as room for growth", "bits"},
-                 Int{0, 8}, AT(fp8.margin))),
-       unless(key("fp8.save_original_input",
-                  {"layers that save their input in bf16, to be quantised again for the weight's "
-                   "gradient, in place of its codes; computed: those whose input is recomputed"},
-                  Set<Fp8Layer>{}, AT(fp8.save_original_input)),
-              [](const Scenario& s) {
-                return s.fp8.save_original_input == implied_original_inputs(s.model);
-              }),
-       unless(key("fp8.weight_cache",
-                  {"weights are quantised once a step, not in each pass; computed: false under "
-                   "optim_grads_params without fp8.param_gather"},
-                  Bool{}, AT(fp8.weight_cache)),
-              [](const Scenario& s) { return s.fp8.weight_cache == default_weight_cache(s); }),
-       added(key("fp8.param_gather", {"ranks exchange codes of weights, not bf16 weights"}, Bool{},
-                 AT(fp8.param_gather)))});
+  std::vector<Key> made{
+      added(key("fp8.recipe",
+                {"exponent of an operand: from the operand itself, or from those of earlier steps"},
+                Word<Fp8Recipe>{}, AT(fp8.recipe))),
+      added(key("fp8.history", {"recipe delayed: amaxes that an operand remembers", "steps"},
+                Int{1, 1024}, AT(fp8.history))),
+      added(key("fp8.algorithm",
+                {"recipe delayed: the amax that decides, the largest remembered or the last"},
+                Word<Fp8Algorithm>{}, AT(fp8.algorithm))),
+      added(key("fp8.margin",
+                {"recipe delayed: the exponent is lower by this, as room for growth", "bits"},
+                Int{0, 8}, AT(fp8.margin))),
+      unless(key("fp8.save_original_input",
+                 {"layers that save their input in bf16, to be quantised again for the weight's "
+                  "gradient, in place of its codes; computed: those whose input is recomputed"},
+                 Set<Fp8Layer>{}, AT(fp8.save_original_input)),
+             [](const Scenario& s) {
+               return s.fp8.save_original_input == implied_original_inputs(s.model);
+             }),
+      unless(key("fp8.weight_cache",
+                 {"weights are quantised once a step, not in each pass; computed: false under "
+                  "optim_grads_params without fp8.param_gather"},
+                 Bool{}, AT(fp8.weight_cache)),
+             [](const Scenario& s) { return s.fp8.weight_cache == default_weight_cache(s); }),
+      added(key("fp8.param_gather", {"ranks exchange codes of weights, not bf16 weights"}, Bool{},
+                AT(fp8.param_gather)))};
+  // Read by fp8 numerics alone.
+  for (Key& key : made) {
+    key.counts = [](const Scenario& s) {
+      return std::find(s.numerics.begin(), s.numerics.end(), Numerics::fp8) != s.numerics.end();
+    };
+    keys.push_back(std::move(key));
+  }
 }
 
 #undef AT

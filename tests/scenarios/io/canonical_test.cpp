@@ -174,5 +174,19 @@ TEST(Yaml, HoldsOnlyWhatDiffers) {
             "  counters: {ops: {min: 1}}\n");
 }
 
+// Scenarios made in memory have no defaults that follow from other keys.
+TEST(Canonical, HasKeysOfFp8WithFp8Alone) {
+  Scenario s;
+  s.name = "a";
+  s.model.recompute = {Recompute::layernorm};
+  s.fsdp.strategy = Sharding::optim_grads_params;
+  s.fp8.recipe = Fp8Recipe::delayed;
+  EXPECT_EQ(canonical_form(s).find("fp8"), std::string::npos);
+  EXPECT_EQ(to_yaml(s).find("fp8"), std::string::npos);
+  s.numerics = {Numerics::fp8};
+  EXPECT_NE(canonical_form(s).find(R"("recipe":"delayed")"), std::string::npos);
+  EXPECT_NE(to_yaml(s).find("recipe: delayed"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace lockstep
