@@ -19,11 +19,11 @@ namespace {
 namespace asio = boost::asio;
 using ErrorCode = boost::system::error_code;
 
-// Where packets are lost, or a cable is out for a while, the system sends again after ever longer
-// times of up to two minutes, and a run would miss its deadline although the network is back. So it
-// sends again every second at the latest: from Linux 6.15 on; older systems take the first six
-// times as equals. The system would give up after fifteen times, which now are a few seconds;
-// it is to have the quarter of an hour that it takes by itself, since the deadline is the run's.
+// The system sends lost packets again after ever longer times of up to two minutes, so that a run
+// would miss its deadline although the network is back. This bounds them to a second from Linux
+// 6.15 on; older systems take the first six times as equals. The system would give up after fifteen
+// times, which now are a few seconds; it is to have the quarter of an hour that it takes by itself,
+// since the deadline is the run's.
 void send_again_soon(int file) {
   constexpr int kThinLinearTimeouts = 16, kUserTimeout = 18, kRtoMaxMs = 44;  // linux/tcp.h.
   constexpr std::pair<int, int> kOptions[] = {

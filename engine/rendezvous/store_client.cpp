@@ -17,7 +17,7 @@ namespace asio = boost::asio;
 using Tcp = asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
-// What has not answered by then is asked anew: the system would ask after ever longer times, or,
+// A rank that has no answer by then asks anew: the system would ask after ever longer times, or,
 // where the other machine was started again, never.
 constexpr auto kPatience = std::chrono::seconds(5);
 constexpr const char* kNoAnswer = "nothing answers there";

@@ -26,7 +26,7 @@ std::string short_name(const Work& work) {
          (work.bytes > 0 ? " of " + std::to_string(work.bytes) + " bytes" : std::string());
 }
 
-// What a report draws; the sentence counts them all.
+// A report draws so many hazards; its sentence counts them all.
 constexpr std::size_t kMostRecords = 8;
 
 // A poison op writes no value.

@@ -44,7 +44,7 @@ bool is_look(const Hazard& hazard);
 
 // One paragraph.
 std::string text(const Hazard& hazard);
-// What a report draws of it.
+// The streams, accesses and bytes of a hazard, which a report draws.
 HazardRecord record_of(const Hazard& hazard);
 
 // A run that ends by hazards; a report draws the records.

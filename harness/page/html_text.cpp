@@ -1,5 +1,6 @@
 #include "harness/page/html_text.h"
 
+#include "harness/base/markup.h"
 #include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
@@ -19,14 +20,8 @@ std::string html(std::string_view text) {
     const std::size_t bytes = is_control(c) ? 0 : utf8_length(text);
     if (bytes == 0) {
       safe += "\xEF\xBF\xBD";
-    } else if (c == '&') {
-      safe += "&amp;";
-    } else if (c == '<') {
-      safe += "&lt;";
-    } else if (c == '>') {
-      safe += "&gt;";
-    } else if (c == '"') {
-      safe += "&quot;";
+    } else if (const char* const entity = entity_of(c)) {
+      safe += entity;
     } else {
       safe += text.substr(0, bytes);
     }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "harness/base/clock.h"
+#include "harness/base/markup.h"
 #include "harness/base/shell_word.h"
 #include "harness/base/version.h"
 #include "harness/report/result_json.h"
@@ -39,14 +40,8 @@ std::string xml(std::string_view text) {
     const bool control = (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t');
     if (control || bytes == 0 || whole == "\xEF\xBF\xBE" || whole == "\xEF\xBF\xBF") {
       safe += '?';
-    } else if (c == '&') {
-      safe += "&amp;";
-    } else if (c == '<') {
-      safe += "&lt;";
-    } else if (c == '>') {
-      safe += "&gt;";
-    } else if (c == '"') {
-      safe += "&quot;";
+    } else if (const char* const entity = entity_of(c)) {
+      safe += entity;
     } else {
       safe += whole;
     }

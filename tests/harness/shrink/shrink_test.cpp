@@ -4,11 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <boost/json.hpp>
 #include <set>
 
 #include "harness/generate/features.h"
-#include "harness/shrink/rules.h"
 #include "tests/harness/shrink/shrink_case.h"
 #include "tests/support/program.h"
 
@@ -47,56 +45,6 @@ bool has_length(const Scenario& scenario, std::int64_t least) {
     }
   }
   return false;
-}
-
-TEST(ShrinkRules, ProposeOnlySmallerNumbersAndEachRange) {
-  EXPECT_THAT(smaller(9, 1), ElementsAre(1, 5, 7, 8));
-  EXPECT_THAT(smaller(2, 1), ElementsAre(1));
-  EXPECT_TRUE(smaller(1, 1).empty());
-  EXPECT_TRUE(removals(0).empty());
-  EXPECT_THAT(removals(3),
-              ElementsAre(std::pair{0, 3}, std::pair{0, 1}, std::pair{1, 2}, std::pair{2, 3}));
-}
-
-std::vector<std::string> key_paths(const std::string& section, const boost::json::object& object) {
-  std::vector<std::string> paths;
-  for (const auto& [name, value] : object) {
-    const std::string path = section + (section.empty() ? "" : ".") + std::string(name);
-    if (!value.is_object() || value.as_object().empty()) {
-      paths.push_back(path);
-      continue;
-    }
-    for (const std::string& inner : key_paths(path, value.as_object())) paths.push_back(inner);
-  }
-  return paths;
-}
-
-// A key that nobody shrinks would stay in every shrunk file.
-TEST(ShrinkRules, KnowEveryKey) {
-  std::set<std::string> known{"schema",
-                              "name",
-                              "description",
-                              "model.pattern",
-                              "data.kind",
-                              "data.documents",
-                              "data.path",
-                              "data.digest",
-                              "data.long_documents",
-                              "cuda_graph.impl",
-                              "cuda_graph.modules",
-                              "offload.modules",
-                              "expect.verdict",
-                              "expect.error",
-                              "expect.judge"};
-  for (const Setting& setting : settings()) known.insert(setting.key);
-  for (const Size& size : sizes()) known.insert(size.key);
-  for (const std::string& path :
-       key_paths("", boost::json::parse(canonical_form({})).as_object())) {
-    const bool covered = std::any_of(known.begin(), known.end(), [&](const std::string& name) {
-      return path == name || path.rfind(name + ".", 0) == 0;
-    });
-    EXPECT_TRUE(covered) << path;
-  }
 }
 
 // The pack has no row left for a token of the empty document: it grows by one.
@@ -408,50 +356,6 @@ TEST(Shrink, LowersCapacityWithItsDocuments) {
   const Shrunk shrunk = shrink(large, with_bug(bug));
   EXPECT_EQ(documents_in(shrunk.scenario), 2) << to_yaml(shrunk.scenario);
   EXPECT_THAT(shrunk.scenario.cuda_graph.max_packed_seqs, ElementsAre(1));
-}
-
-// Eager passes too keep the metadata of more documents elsewhere: without graphs the capacity is
-// not without effect.
-TEST(ShrinkRules, KeepACapacityThatDocumentsGoBeyond) {
-  Scenario eager;
-  eager.cuda_graph.impl = GraphImpl::none;
-  eager.cuda_graph.max_packed_seqs = {1, 2};
-  eager.data.documents = {{{1, 1, 1}}};
-  EXPECT_THAT(settled(eager).cuda_graph.max_packed_seqs, ElementsAre(2));
-  eager.data.documents = {{{1, 1}}};
-  EXPECT_EQ(settled(eager).cuda_graph.max_packed_seqs, Scenario().cuda_graph.max_packed_seqs);
-}
-
-// A bug of eviction needs a limit that still evicts: half of the layers are proposed under the same
-// and under half of it.
-TEST(ShrinkRules, LowerALimitOfGraphsWithItsGraphs) {
-  Scenario s;
-  s.model.pattern = "*-*-";
-  s.cuda_graph.impl = GraphImpl::partial;
-  s.cuda_graph.modules = {GraphModule::attn, GraphModule::mlp};
-  s.training.in_flight = 2;
-  s.cuda_graph.graph_memory_limit = 8000;
-  const auto limits_of = [&](const std::string& rule, const auto& smaller) {
-    std::set<std::int64_t> limits;
-    for (const ShrinkRule& one : shrink_rules()) {
-      if (one.name != rule) continue;
-      for (const Scenario& candidate : one.candidates(s)) {
-        if (smaller(candidate)) limits.insert(candidate.cuda_graph.graph_memory_limit);
-      }
-    }
-    return limits;
-  };
-  const auto has_one_module = [](const Scenario& one) {
-    return one.cuda_graph.modules.size() == 1;
-  };
-  EXPECT_THAT(limits_of("fewer graph modules", has_one_module), ElementsAre(4000, 8000));
-  const auto has_all_graphs = [](const Scenario& one) {
-    return one.cuda_graph.max_packed_seqs.size() == 1;
-  };
-  s.cuda_graph.max_packed_seqs = {2, 4};
-  EXPECT_THAT(limits_of("fewer buckets", has_all_graphs), ElementsAre(4000, 8000));
-  s.cuda_graph.graph_memory_limit = 0;
-  EXPECT_THAT(limits_of("fewer graph modules", has_one_module), ElementsAre(0));
 }
 
 TEST(Shrink, StopsAtItsBudgetWithAScenarioThatFails) {
