@@ -5,6 +5,7 @@
 #include "harness/expect/sharding_plan.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/rules/legality.h"
+#include "scenarios/schema/words.h"
 
 namespace lockstep {
 namespace {
@@ -49,6 +50,10 @@ std::vector<std::string> blind_spots(const Scenario& scenario) {
   }
   if (const std::string short_of = cut_documents(scenario.data); !short_of.empty())
     list.push_back(short_of);
+  for (const StayingModule& one : staying_modules(scenario)) {
+    list.push_back(std::string("offload.modules: nothing of ") + word(one.module) +
+                   " moves, because " + one.why);
+  }
   if (scenario.offload.delay_until_cuda_graph && offload_demand(scenario).of_experts == 0)
     list.push_back(
         "offload.delay_until_cuda_graph: no tensor of experts is offloaded, so it delays nothing");

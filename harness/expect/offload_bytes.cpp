@@ -44,7 +44,16 @@ std::vector<std::int64_t> row_bytes(const Scenario::Model& m, OffloadModule modu
   }
 }
 
+bool of_experts(OffloadModule module) {
+  return module == OffloadModule::expert_fc1 || module == OffloadModule::moe_act;
+}
+
+std::int64_t rows_of(const Scenario& scenario, OffloadModule module) {
+  return of_experts(module) ? expert_rows(scenario) : scenario.data.pack_length;
+}
+
 struct Group {
+  OffloadModule module;
   int layer;
   std::int64_t bytes, row;  // Over all its tensors.
   bool of_experts, follows_the_data;
@@ -57,9 +66,9 @@ std::vector<Group> groups_of(const Scenario& scenario) {
   for (int layer = 0; layer < static_cast<int>(scenario.model.pattern.size()); ++layer) {
     for (const OffloadModule module : scenario.offload.modules) {
       if (!has_module(at(scenario.model.pattern, layer), module)) continue;
-      const bool experts = module == OffloadModule::expert_fc1 || module == OffloadModule::moe_act;
-      const std::int64_t rows = experts ? expert_rows(scenario) : scenario.data.pack_length;
-      Group group{layer, 0, 0, experts, experts && scenario.model.moe.host_sync, {}};
+      const bool experts = of_experts(module);
+      const std::int64_t rows = rows_of(scenario, module);
+      Group group{module, layer, 0, 0, experts, experts && scenario.model.moe.host_sync, {}};
       for (const std::int64_t row : row_bytes(scenario.model, module, word)) {
         if (row * rows < scenario.offload.min_bytes) continue;
         group.bytes += row * rows;
@@ -70,6 +79,18 @@ std::vector<Group> groups_of(const Scenario& scenario) {
     }
   }
   return groups;
+}
+
+// ceil(n * fraction) of n groups go, the first ones.
+std::int64_t going(const Scenario& scenario, std::int64_t groups) {
+  return (groups * scenario.offload.fraction.millionths + 999'999) / 1'000'000;
+}
+
+// The most bytes that a tensor of the module has in any layer.
+std::int64_t largest_tensor(const Scenario& scenario, OffloadModule module) {
+  const std::int64_t word = scenario.numerics.front() == Numerics::bf16 ? 2 : 4;
+  const std::vector<std::int64_t> rows = row_bytes(scenario.model, module, word);
+  return *std::ranges::max_element(rows) * rows_of(scenario, module);
 }
 
 // Layers that lie in a graph as a whole; of `E`, the router may be captured without the experts.
@@ -98,10 +119,7 @@ void add_copies_back(const Scenario& scenario, OffloadDemand& demand) {
 
 OffloadDemand offload_demand(const Scenario& scenario) {
   std::vector<Group> groups = groups_of(scenario);
-  // ceil(n * fraction) of n go, the first ones.
-  const auto n = static_cast<std::int64_t>(groups.size());
-  groups.resize((n * scenario.offload.fraction.millionths + 999'999) / 1'000'000,
-                Group{-1, 0, 0, false, false, {}});
+  groups.erase(groups.begin() + going(scenario, std::ssize(groups)), groups.end());
   OffloadDemand demand;
   const std::vector<bool> captured = captured_layers(scenario);
   for (const Group& group : groups) {
@@ -119,6 +137,30 @@ OffloadDemand offload_demand(const Scenario& scenario) {
   }
   if (scenario.offload.captured) add_copies_back(scenario, demand);
   return demand;
+}
+
+std::vector<StayingModule> staying_modules(const Scenario& scenario) {
+  const std::vector<Group> groups = groups_of(scenario);
+  const std::int64_t n = std::ssize(groups), moving = going(scenario, n);
+  const auto has_group = [&](OffloadModule module, std::int64_t count) {
+    return std::any_of(groups.begin(), groups.begin() + count,
+                       [&](const Group& group) { return group.module == module; });
+  };
+  std::vector<StayingModule> list;
+  for (const OffloadModule module : scenario.offload.modules) {
+    if (has_group(module, moving)) continue;
+    if (has_group(module, n)) {
+      list.push_back({module, "offload.fraction keeps the last " + std::to_string(n - moving) +
+                                  " of " + std::to_string(n) +
+                                  " groups on the device, and all of its groups are among them"});
+    } else {
+      list.push_back({module, "its largest tensor has " +
+                                  std::to_string(largest_tensor(scenario, module)) +
+                                  " bytes, fewer than offload.min_bytes " +
+                                  std::to_string(scenario.offload.min_bytes)});
+    }
+  }
+  return list;
 }
 
 }  // namespace lockstep

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "scenarios/scenario.h"
 
@@ -21,5 +23,13 @@ struct OffloadDemand {
 };
 
 OffloadDemand offload_demand(const Scenario& scenario);
+
+// A module of offload.modules of which no tensor of any layer moves, and why.
+struct StayingModule {
+  OffloadModule module{};
+  std::string why;
+};
+
+std::vector<StayingModule> staying_modules(const Scenario& scenario);
 
 }  // namespace lockstep

@@ -5,9 +5,12 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "engine/fsdp/buffer_plan.h"
+#include "engine/offload/plan.h"
 #include "harness/expect/blind_spots.h"
+#include "harness/expect/offload_bytes.h"
 #include "harness/report/sharding_table.h"
 #include "scenarios/rules/legality.h"
 
@@ -288,6 +291,47 @@ TEST(BlindSpots, ADelayThatDelaysNothingIsNamed) {
   s.model.pattern = "EE";
   s.offload.modules = {OffloadModule::expert_fc1};
   EXPECT_TRUE(blind_spots(s).empty());
+}
+
+TEST(BlindSpots, AModuleOfWhichNothingMovesIsNamedWithTheReason) {
+  Scenario s;
+  s.model.pattern = "*-E";
+  s.offload.modules = {OffloadModule::core_attn, OffloadModule::expert_fc1};
+  EXPECT_THAT(blind_spots(s), testing::IsEmpty());
+  s.offload.fraction = Ratio{500'000};
+  EXPECT_THAT(blind_spots(s),
+              testing::ElementsAre("offload.modules: nothing of expert_fc1 moves, because "
+                                   "offload.fraction keeps the last 1 of 2 groups on the device, "
+                                   "and all of its groups are among them"));
+  s.model.pattern = "E*-";  // The experts come first, and go.
+  EXPECT_THAT(blind_spots(s), testing::ElementsAre(testing::HasSubstr("nothing of core_attn")));
+  s.offload.fraction = Ratio{1'000'000};
+  s.offload.min_bytes = 1 << 30;
+  EXPECT_THAT(blind_spots(s),
+              testing::ElementsAre(testing::HasSubstr("nothing of core_attn moves, because its "
+                                                      "largest tensor has "),
+                                   testing::HasSubstr("fewer than offload.min_bytes 1073741824")));
+}
+
+// What is named as staying has no group in the engine's plan that moves, and the other way round.
+TEST(BlindSpots, ModulesThatStayAreThoseOfTheEnginesPlan) {
+  for (const std::int64_t min_bytes : {0, 4096, 16384, 65536}) {
+    for (const std::int64_t fraction : {100'000, 300'000, 500'000, 800'000, 1'000'000}) {
+      Scenario s;
+      s.model.pattern = "M*-E*";
+      s.offload.modules = {OffloadModule::core_attn, OffloadModule::mlp_fc1,
+                           OffloadModule::expert_fc1, OffloadModule::moe_act,
+                           OffloadModule::mamba_scan};
+      s.offload.min_bytes = min_bytes;
+      s.offload.fraction = Ratio{fraction};
+      std::set<OffloadModule> staying(s.offload.modules.begin(), s.offload.modules.end()), named;
+      for (const OffloadGroup& group : plan_offload(s).groups) {
+        if (!group.is_resident) staying.erase(group.module);
+      }
+      for (const StayingModule& one : staying_modules(s)) named.insert(one.module);
+      EXPECT_EQ(named, staying) << min_bytes << " " << fraction;
+    }
+  }
 }
 
 }  // namespace
