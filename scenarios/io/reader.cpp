@@ -71,14 +71,39 @@ class SectionReader {
     const bool is_text = name.kind == Node::Kind::scalar && !name.text.empty();
     // Y02 has it already.
     if (name.kind == Node::Kind::refused || (name.text == "<<" && !name.quoted)) return;
-    const std::string here = section.empty() ? "the file" : "section " + section;
+    const std::string near = faults_.is_full("Y03") ? "" : nearest_key(name.text, section);
     faults_.add("Y03", name.place,
                 is_text           ? quoted_if_long(path)
                 : section.empty() ? "(file)"
                                   : section,
                 is_text ? "is no key of schema 1" : "has a key that is no text",
-                "nothing is silently ignored in " + here,
-                faults_.is_full("Y03") ? "" : nearest_key(name.text, section));
+                faults_.is_full("Y03") ? "" : what_it_takes(near, section), near);
+  }
+
+  // What the nearest key takes, or which keys there are.
+  static std::string what_it_takes(const std::string& near, const std::string& section) {
+    const std::string inside = section.empty() ? near : section + "." + near;
+    for (const std::string& path : {inside, near}) {
+      if (const Key* key = find_key(path)) return meaning_of(*key);
+      if (!path.empty() && is_section(path)) return keys_of(path);
+    }
+    return keys_of(section);
+  }
+
+  // "model.hidden takes int 1..16384, in features: width of the residual stream"
+  static std::string meaning_of(const Key& key) {
+    const std::string unit = key.meaning.unit, text = key.meaning.text.text;
+    // The first clause: what follows are exceptions and defaults, which the reference has.
+    const std::size_t end = std::min({text.find("; "), text.find(". "), text.find(" (")});
+    return key.path + " takes " + key.type + (unit.empty() ? "" : ", in " + unit) + ": " +
+           text.substr(0, end);
+  }
+
+  static std::string keys_of(const std::string& section) {
+    std::string names;
+    for (const std::string& name : names_in(section)) names += (names.empty() ? "" : ", ") + name;
+    return (section.empty() ? "a file has the keys " : "section " + section + " has the keys ") +
+           names;
   }
 
   // A name in this section, or the path of the key that somebody meant who comes from Megatron-LM,

@@ -39,6 +39,53 @@ Key only_for(Key key, Kind... kind) {
   return key;
 }
 
+// How many brackets are around each scalar of a list; nothing if they differ, or something else is
+// in it. An empty list may stand for any number.
+std::optional<int> levels_of_brackets(const Node& node) {
+  constexpr int kAny = 1000;
+  if (node.kind == Node::Kind::scalar) return 0;
+  if (node.kind != Node::Kind::sequence) return std::nullopt;
+  int levels = kAny;
+  for (const Node& item : node.items) {
+    const std::optional<int> inside = levels_of_brackets(item);
+    if (!inside || (levels < kAny && *inside < kAny && levels != *inside + 1)) return std::nullopt;
+    levels = std::min(levels, *inside + 1);
+  }
+  return levels;
+}
+
+// A list of numbers as it was written; "" if it is too long to be quoted, or holds other scalars.
+std::string numbers_as_written(const Node& node) {
+  constexpr std::size_t kMostQuoted = 100;
+  if (node.kind == Node::Kind::scalar) return parse_int(node.text) ? node.text : "";
+  std::vector<std::string> items;
+  std::size_t length = 0;
+  for (const Node& item : node.items) {
+    items.push_back(numbers_as_written(item));
+    length += items.back().size() + 2;
+    if (items.back().empty() || length > kMostQuoted) return "";
+  }
+  return items.empty() ? "" : write_list(items, Style::yaml);
+}
+
+// A list in lists: whoever writes too few brackets is told all levels at once, instead of that each
+// number should be a list.
+Key nested(Key key, int levels, const char* shape) {
+  key.read = [read = key.read, path = key.path, levels, shape](const Item& item,
+                                                               Scenario& scenario) {
+    const int written = levels_of_brackets(item.node).value_or(levels);
+    if (written >= levels) return read(item, scenario);
+    std::string mended = numbers_as_written(item.node);
+    for (int i = written; i < levels && !mended.empty(); ++i)
+      mended = write_list({mended}, Style::yaml);
+    item.faults.add("Y05", item.node.place, path,
+                    (written == 0 ? "has no" : "has " + std::to_string(written)) +
+                        (written == 1 ? " level of brackets" : " levels of brackets"),
+                    std::string("it takes ") + shape, mended);
+  };
+  return key;
+}
+
 // A key that schema 1 gained after its first tokens were printed. The canonical form has it only
 // where it differs from its default, so that older canonical forms and tokens keep their bytes.
 Key added(Key key) {
@@ -238,8 +285,32 @@ void add_model(std::vector<Key>& keys) {
            Word<CoreAttention>{}, AT(model.core_attention))});
 }
 
+Key documents_key() {
+  Key made =
+      key("data.documents",
+          {"kind lengths: document lengths by step and global microbatch (0 is legal, [] is no "
+           "document). "
+           "Shorter lists repeat: documents[s mod S][g mod G]; tokens never repeat",
+           "tokens"},
+          List<List<List<Int>>>{{{Int{0, kMostLength}}, 1}, 1}, AT(data.documents));
+  return only_for(nested(std::move(made), 3,
+                         "[step][microbatch][length], such as [[[20, 30], [40]]] for two "
+                         "microbatches, the first of two documents"),
+                  DataKind::lengths);
+}
+
+Key histogram_key() {
+  Key made =
+      key("data.distribution.histogram",
+          {"shape histogram: pairs of documents (0..65536, increasing) and packs (1 or more). "
+           "Not given, they are read from the file at data.path: lines of `documents packs`"},
+          List<List<Int>>{{Int{0, 2147483647}, 2, 2}}, AT(data.distribution.histogram));
+  return added(
+      nested(std::move(made), 2,
+             "pairs of documents and packs, such as [[12, 3], [40, 1]] for 3 packs of 12"));
+}
+
 void add_data(std::vector<Key>& keys) {
-  const List<List<List<Int>>> documents{{{Int{0, kMostLength}}, 1}, 1};
   const auto drawn = [](Key key) { return only_for(std::move(key), DataKind::distribution); };
   const auto stored = [](Key key) {
     return only_for(std::move(key), DataKind::text, DataKind::jsonl);
@@ -249,13 +320,7 @@ void add_data(std::vector<Key>& keys) {
       {key("data.kind", {"source of the documents"}, Word<DataKind>{}, AT(data.kind)),
        key("data.pack_length", {"rows of a microbatch", "rows"}, Int{1, 1048576},
            AT(data.pack_length)),
-       only_for(key("data.documents",
-                    {"kind lengths: document lengths by step and global microbatch (0 is legal, [] "
-                     "is no document). "
-                     "Shorter lists repeat: documents[s mod S][g mod G]; tokens never repeat",
-                     "tokens"},
-                    documents, AT(data.documents)),
-                DataKind::lengths),
+       documents_key(),
        drawn(key("data.distribution.shape",
                  {"kind distribution: shape of the drawn lengths; measured follows documents a "
                   "pack with P50 12, P90 "
@@ -284,12 +349,7 @@ void add_data(std::vector<Key>& keys) {
                  AT(data.distribution.fill))),
        drawn(key("data.distribution.seed", {"seed of the drawn lengths"}, Int{0, kMostSeed},
                  AT(data.distribution.seed))),
-       drawn(added(key("data.distribution.histogram",
-                       {"shape histogram: pairs of documents (0..65536, increasing) and packs (1 "
-                        "or more). Not given, they are read from the file at data.path: lines of "
-                        "`documents packs`"},
-                       List<List<Int>>{{Int{0, 2147483647}, 2, 2}},
-                       AT(data.distribution.histogram)))),
+       drawn(histogram_key()),
        stored(key("data.path",
                   {"kinds text, jsonl: folder of text files (walked in byte order, links not "
                    "followed) or JSONL file, "

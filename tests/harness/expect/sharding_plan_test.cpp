@@ -313,7 +313,7 @@ TEST(BlindSpots, AModuleOfWhichNothingMovesIsNamedWithTheReason) {
                                    testing::HasSubstr("fewer than offload.min_bytes 1073741824")));
 }
 
-// What is named as staying has no group in the engine's plan that moves, and the other way round.
+// A module is named if no group of it moves by the engine's plan, and only then.
 TEST(BlindSpots, ModulesThatStayAreThoseOfTheEnginesPlan) {
   for (const std::int64_t min_bytes : {0, 4096, 16384, 65536}) {
     for (const std::int64_t fraction : {100'000, 300'000, 500'000, 800'000, 1'000'000}) {

@@ -54,11 +54,56 @@ TEST(Advice, FindsKeysByTheirNamesInMegatronAndElsewhereInTheFile) {
       {"model: {num_layers: 4}", "model.pattern"},
       {"training: {lr: 1e-4}", "training.optimizer.lr"},
       {"model: {hiden: 4}", "hidden"},
+      {"model: {mamba: {conv_kernel: 4}}", "model.mamba.conv_width"},
   };
   for (const auto& [text, means] : cases) {
     EXPECT_THAT(reading_error(with_head(text)), EndsWith(std::string("nearest legal: ") + means))
         << text;
   }
+}
+
+TEST(Advice, SaysWhatTheNearestKeyTakes) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"model: {hiden: 4}",
+       "[Y03]: model.hidden takes int 1..16384, in features: width of the residual stream;"},
+      {"training: {lr: 1e-4}", "[Y03]: training.optimizer.lr takes number 0 <= x <= "},
+      {"fsdp: {stratgy: zero}",
+       "[Y03]: fsdp.strategy takes no_shard | optim | optim_grads | optim_grads_params: what is "
+       "sharded over the ranks;"},
+      {"chekcer: {}", "[Y03]: section checker has the keys hazards, poison, delays, schedule;"},
+      {"offload: {bytes_at_least: 3}",
+       "[Y03]: section offload has the keys modules, fraction, min_bytes, "},
+      {"zebra: 3", "[Y03]: a file has the keys schema, name, description, numerics, model, "},
+  };
+  for (const auto& [text, says] : cases)
+    EXPECT_THAT(reading_error(with_head(text)), HasSubstr(says)) << text;
+}
+
+TEST(Advice, SaysAllLevelsOfAListWhereBracketsAreMissing) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"data: {documents: [[20, 30]]}",
+       "data.documents: has 2 levels of brackets [Y05]: it takes [step][microbatch][length], such "
+       "as [[[20, 30], [40]]] for two microbatches, the first of two documents; nearest legal: "
+       "[[[20, 30]]]"},
+      {"data: {documents: [20, 30]}", "has 1 level of brackets [Y05]: it takes [step]"},
+      {"data: {documents: 20}", "has no levels of brackets [Y05]: it takes [step]"},
+      {"data: {kind: distribution, distribution: {shape: histogram, histogram: [12, 3]}}",
+       "histogram: has 1 level of brackets [Y05]: it takes pairs of documents and packs, such as "
+       "[[12, 3], [40, 1]] for 3 packs of 12; nearest legal: [[12, 3]]"},
+  };
+  for (const auto& [text, says] : cases) {
+    EXPECT_EQ(reading_rules(with_head(text)), "Y05") << text;
+    EXPECT_THAT(reading_error(with_head(text)), HasSubstr(says)) << text;
+  }
+  EXPECT_THAT(reading_error(with_head(cases[1].first)), EndsWith("nearest legal: [[[20, 30]]]"));
+  EXPECT_THAT(reading_error(with_head(cases[2].first)), EndsWith("nearest legal: [[[20]]]"));
+  EXPECT_THAT(reading_error(with_head("data: {documents: [[20, x]]}")),
+              HasSubstr("data.documents: has 2 levels of brackets"));
+  // What brackets alone do not mend is told where it is.
+  EXPECT_THAT(reading_error(with_head("data: {documents: [[[20, x]]]}")),
+              HasSubstr("data.documents[0][0][1]: is `x`"));
+  EXPECT_THAT(reading_error(with_head("data: {documents: [[[20], 30]]}")),
+              HasSubstr("data.documents[0][1]: is `30`"));
 }
 
 TEST(Advice, NamesKeysThatExist) {

@@ -193,9 +193,8 @@ TEST(Y02, PointsAtTheAlias) {
 
 TEST(Y03, NamesTheNearestKeyOfTheSection) {
   EXPECT_EQ(reading_error(with_head("model: {hiden: 3}\n")),
-            "file.yaml:3:9: model.hiden: is no key of schema 1 [Y03]: nothing is silently ignored "
-            "in section model; "
-            "nearest legal: hidden");
+            "file.yaml:3:9: model.hiden: is no key of schema 1 [Y03]: model.hidden takes int "
+            "1..16384, in features: width of the residual stream; nearest legal: hidden");
   EXPECT_THAT(reading_error(with_head("trainning: {}\n")), HasSubstr("nearest legal: training"));
   EXPECT_THAT(reading_error(with_head("cuda_graph: {max_packed_seq: 3}\n")),
               HasSubstr("nearest legal: max_packed_seqs"));
