@@ -6,7 +6,5 @@ namespace lockstep {
 const char* version();   // "0.1.0"
 const char* revision();  // The commit this was built from, with "-dirty" if files differ; "unknown"
                          // outside a checkout.
-// The library of the source tree this was built from, for runs out of a build folder.
-const char* source_library();
 
 }  // namespace lockstep

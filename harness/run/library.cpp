@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "harness/base/errors.h"
-#include "harness/base/version.h"
 
 namespace lockstep {
 
@@ -15,10 +14,14 @@ std::string library_folder() {
   if (const char* set = std::getenv("LOCKSTEP_LIBRARY"); set && *set) return set;
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  const fs::path installed =
-      program.parent_path().parent_path() / "share" / "lockstep" / "scenarios" / "library";
-  if (!error && fs::is_directory(installed, error)) return installed.string();
-  return source_library();
+  const fs::path beside = program.parent_path().parent_path();  // Tests lie a folder deeper.
+  const fs::path scenarios = "share/lockstep/scenarios";
+  for (const fs::path& tree : {beside, beside.parent_path()}) {
+    const fs::path library = tree / scenarios / "library";
+    if (!fs::is_directory(library, error)) continue;
+    return fs::is_symlink(tree / scenarios) ? fs::canonical(library).string() : library.string();
+  }
+  return (beside / scenarios / "library").string();  // Whoever reads it says that it is not there.
 }
 
 std::vector<std::string> library_files() {

@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-// LOCKSTEP_LIBRARY, else share/lockstep/scenarios/library beside the program's folder, else the
-// source tree's.
+// LOCKSTEP_LIBRARY, else share/lockstep/scenarios/library beside the program's folder or the one
+// above it. In a build tree that is a link to the source tree's, which is returned.
 std::string library_folder();
 // The files that are verified where none is named: the files of that folder, and if it is called
 // `library`, of `regressions` beside it.

@@ -6,16 +6,12 @@
 
 #include "tests/fuzz/reader_claims.h"
 #include "tests/scenarios/reading.h"
+#include "tests/support/tree.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string root() {
-  const char* given = std::getenv("LOCKSTEP_ROOT");
-  return given != nullptr ? given : LOCKSTEP_SOURCE_ROOT;
-}
 
 std::string bytes_of(const fs::path& path) {
   std::ifstream stream(path, std::ios::binary);
@@ -54,14 +50,14 @@ class ReaderCorpus : public testing::Test {
 };
 
 TEST_F(ReaderCorpus, HoldsEveryClaim) {
-  const std::vector<fs::path> files = files_below(root() + "/tests/fuzz/corpus");
+  const std::vector<fs::path> files = files_below(root_path() + "/tests/fuzz/corpus");
   ASSERT_GE(files.size(), 20u);
   for (const fs::path& file : files) replay(file);
 }
 
 TEST_F(ReaderCorpus, LibraryHoldsEveryClaim) {
   std::size_t count = 0;
-  for (const fs::path& file : files_below(root() + "/scenarios/library")) {
+  for (const fs::path& file : files_below(root_path() + "/scenarios/library")) {
     if (file.extension() != ".yaml") continue;
     replay(file);
     ++count;

@@ -36,14 +36,14 @@ def strangers(tree):
                     yield f"{program.relative_to(tree)} loads {name} from {path}"
 
 
-def source_paths(tree, root):
-    """What a program holds that names a source file by its absolute path: messages would show the machine it was built on."""
-    name = re.compile(re.escape(str(root)).encode() + rb"/[\w/]+\.(?:cpp|h|cu|cuh)\b")
-    for folder in ("bin", "libexec/lockstep", "lib", "lib/lockstep"):
-        for program in sorted(path for path in (tree / folder).glob("*") if path.is_file()):
-            found = name.search(program.read_bytes())
+def build_paths(tree, folders):
+    """What names the machine that the tree was built on: the folders of its sources and of its build."""
+    for file in sorted(path for path in tree.rglob("*") if path.is_file()):
+        held = file.read_bytes()
+        for folder in folders:
+            found = re.search(re.escape(str(folder)).encode() + rb"(?![\w.-])[\w/.+-]*", held)
             if found:
-                yield f"{program.relative_to(tree)} holds {found[0].decode()}"
+                yield f"{file.relative_to(tree)} holds {found[0].decode()}"
 
 
 def main():
@@ -66,9 +66,10 @@ def main():
         wrong = list(strangers(tree)) if options.static else []
         if wrong:
             sys.exit("the tree does not stand alone:\n" + "\n".join(wrong))
-        named = list(source_paths(tree, pathlib.Path(__file__).resolve().parents[2]))
+        built = pathlib.Path(options.build)
+        named = list(build_paths(tree, [pathlib.Path(__file__).resolve().parents[2], built, built.resolve()]))
         if named:
-            sys.exit("absolute paths of sources:\n" + "\n".join(named))
+            sys.exit("paths of the machine that built it:\n" + "\n".join(named))
         if "/first" in (tree / "share/lockstep/CTestTestfile.cmake").read_text():
             sys.exit("the installed test file names the folder it was installed to")
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tests/support/temporary_folder.h"
+#include "tests/support/tree.h"
 
 namespace lockstep {
 
@@ -22,12 +23,7 @@ inline std::string slurp(const std::string& path) {
 
 inline std::string lockstep_program() {
   const char* folder = std::getenv("LOCKSTEP_BIN");
-  return std::string(folder ? folder : LOCKSTEP_BUILD_BIN) + "/lockstep";
-}
-
-inline std::string root_path() {
-  const char* root = std::getenv("LOCKSTEP_ROOT");
-  return root ? root : LOCKSTEP_SOURCE_ROOT;
+  return (folder ? std::string(folder) : (tree_of_this_program() / "bin").string()) + "/lockstep";
 }
 
 inline std::string library_path() { return root_path() + "/scenarios/library"; }

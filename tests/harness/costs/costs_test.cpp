@@ -12,6 +12,7 @@
 #include "harness/run/library.h"
 #include "harness/run/suite.h"
 #include "harness/run/worker.h"
+#include "tests/support/tree.h"
 
 namespace lockstep {
 namespace {
@@ -116,9 +117,8 @@ TEST(Costs, TheLibraryHasItsRows) {
 // buckets no counter has a most.
 TEST(Costs, AWaitInEachFallbackIsFound) {
   std::vector<ScenarioError> errors;
-  std::vector<PlannedCase> cases = plan_file(
-      std::string(LOCKSTEP_SOURCE_ROOT) + "/scenarios/library/graphs/packed-fallback-mix.yaml",
-      true, errors);
+  std::vector<PlannedCase> cases =
+      plan_file(root_path() + "/scenarios/library/graphs/packed-fallback-mix.yaml", true, errors);
   ASSERT_FALSE(cases.empty());
   RunOptions options;
   const WorkerOptions worker{.fork = true, .timeout_s = 60};

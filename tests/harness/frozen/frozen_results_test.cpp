@@ -18,8 +18,7 @@ namespace {
 namespace json = boost::json;
 
 std::string frozen(const std::string& file) {
-  const char* root = std::getenv("LOCKSTEP_ROOT");
-  return std::string(root ? root : LOCKSTEP_SOURCE_ROOT) + "/tests/harness/frozen/" + file;
+  return root_path() + "/tests/harness/frozen/" + file;
 }
 
 // Allocations are counted in the order in which the engine makes them, which is not part of a

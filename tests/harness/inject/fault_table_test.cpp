@@ -11,6 +11,7 @@
 #include <set>
 
 #include "harness/inject/fault_aliases.h"
+#include "tests/support/tree.h"
 
 namespace lockstep {
 namespace {
@@ -25,7 +26,7 @@ std::set<std::string> points_in(const std::string& folder) {
   std::set<std::string> found;
   const std::regex point("\\bfaulty?(?:<[^>]*>)?\\(\\s*\"([a-z0-9-]+)\"");
   for (const auto& entry :
-       std::filesystem::recursive_directory_iterator(LOCKSTEP_SOURCE_ROOT "/" + folder)) {
+       std::filesystem::recursive_directory_iterator(root_path() + "/" + folder)) {
     if (entry.path().extension() != ".cpp" && entry.path().extension() != ".h") continue;
     const std::string text = text_of(entry.path());
     for (std::sregex_iterator it(text.begin(), text.end(), point), end; it != end; ++it)
@@ -64,7 +65,7 @@ TEST(FaultTable, KnowsWhereEachFaultIs) {
   for (const auto& names : {kernel_faults(), engine_faults()}) {
     for (const std::string& name : names) {
       const std::string place(fault_place(name));
-      const std::string text = text_of(std::filesystem::path(LOCKSTEP_SOURCE_ROOT) / place);
+      const std::string text = text_of(std::filesystem::path(root_path()) / place);
       EXPECT_NE(text.find("\"" + name + "\""), std::string::npos) << name << ": " << place;
     }
   }

@@ -15,6 +15,7 @@
 #include "harness/run/worker.h"
 #include "kernels/core/at.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/tree.h"
 
 namespace lockstep::recount {
 namespace {
@@ -172,8 +173,8 @@ TEST(Recount, FindsThePlantedFaults) {
   for (const auto& [fault, scenario] : shown) {
     names.push_back(fault);
     std::vector<ScenarioError> errors;
-    const std::vector<PlannedCase> cases = plan_file(
-        LOCKSTEP_SOURCE_ROOT "/scenarios/library/packing/" + scenario + ".yaml", true, errors);
+    const std::vector<PlannedCase> cases =
+        plan_file(root_path() + "/scenarios/library/packing/" + scenario + ".yaml", true, errors);
     ASSERT_FALSE(cases.empty()) << scenario;
     RunOptions options;
     options.planted.engine = fault;

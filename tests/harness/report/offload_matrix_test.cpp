@@ -9,12 +9,13 @@
 #include <sstream>
 #include <string>
 
+#include "tests/support/tree.h"
+
 namespace lockstep {
 namespace {
 
 TEST(OffloadMatrix, IsTheOneInTheDocumentation) {
-  const char* root = std::getenv("LOCKSTEP_ROOT");
-  std::ifstream file(std::string(root ? root : LOCKSTEP_SOURCE_ROOT) + "/docs/offloading.md");
+  std::ifstream file(root_path() + "/docs/offloading.md");
   std::stringstream text;
   text << file.rdbuf();
   EXPECT_THAT(text.str(), testing::HasSubstr(offload_matrix()))

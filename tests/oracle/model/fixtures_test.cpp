@@ -16,6 +16,7 @@
 
 #include "oracle/oracle.h"
 #include "scenarios/io/reader.h"
+#include "tests/support/tree.h"
 
 namespace lockstep::oracle {
 namespace {
@@ -24,8 +25,7 @@ namespace json = boost::json;
 namespace fs = std::filesystem;
 
 fs::path folder() {
-  const char* root = std::getenv("LOCKSTEP_ROOT");
-  return fs::path(root != nullptr ? root : LOCKSTEP_SOURCE_ROOT) / "tests/oracle/fixtures";
+  return fs::path(root_path()) / "tests/oracle/fixtures";
 }
 
 std::vector<fs::path> files() {

@@ -18,6 +18,7 @@
 #include "scenarios/reference/tables.h"
 #include "tests/scenarios/random_scenario.h"
 #include "tests/scenarios/reading.h"
+#include "tests/support/tree.h"
 
 namespace lockstep {
 namespace {
@@ -25,9 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 namespace json = boost::json;
 
-const fs::path kLibrary =
-    fs::path(std::getenv("LOCKSTEP_ROOT") ? std::getenv("LOCKSTEP_ROOT") : LOCKSTEP_SOURCE_ROOT) /
-    "scenarios/library";
+const fs::path kLibrary = fs::path(root_path()) / "scenarios/library";
 
 std::vector<std::string> words_in(const std::string& text) {
   std::istringstream stream(text);

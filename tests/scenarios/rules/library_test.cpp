@@ -13,15 +13,14 @@
 #include "scenarios/documents/layout.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/rules/legality.h"
+#include "tests/support/tree.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kLibrary =
-    fs::path(std::getenv("LOCKSTEP_ROOT") ? std::getenv("LOCKSTEP_ROOT") : LOCKSTEP_SOURCE_ROOT) /
-    "scenarios/library";
+const fs::path kLibrary = fs::path(root_path()) / "scenarios/library";
 
 std::vector<fs::path> files_in(const fs::path& folder) {
   std::vector<fs::path> files;
