@@ -28,18 +28,17 @@ std::string fitted_line(const std::string& line, std::size_t width, std::size_t 
   const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
   std::string out(indent, ' ');
   std::size_t used = indent;
-  bool is_first = true;
-  std::istringstream words(line);
-  for (std::string word; words >> word; is_first = false) {
-    if (!is_first && used + 1 + word.size() > width) {
+  for (std::size_t at = indent, begin; at < line.size();) {
+    begin = std::min(line.find_first_not_of(' ', at), line.size());
+    const std::size_t end = std::min(line.find(' ', begin), line.size());
+    if (at > indent && used + end - at > width) {  // The blanks end the line with it.
       out += "\n" + std::string(indent + hang, ' ');
       used = indent + hang;
-    } else if (!is_first) {
-      out += ' ';
-      ++used;
+      at = begin;
     }
-    out += word;
-    used += word.size();
+    out += line.substr(at, end - at);
+    used += end - at;
+    at = end;
   }
   return out;
 }

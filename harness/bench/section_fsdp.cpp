@@ -1,9 +1,9 @@
 // A step of several ranks beside that of its work and of its exchanges.
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 #include <sstream>
 
+#include "harness/base/columns.h"
 #include "harness/base/write_file.h"
 #include "harness/bench/fsdp.h"
 #include "harness/bench/sections.h"
@@ -34,31 +34,35 @@ boost::json::object to_json(const FsdpTimes& one) {
           {"reductions", to_json(one.reductions)}};
 }
 
+constexpr std::size_t kNameWidth = 29;  // With the blank behind it.
+
 void print_exchange(const char* name, const ExchangeTimes& times) {
   if (times.calls == 0) return;
-  std::printf("%-28s %s: %lld calls, %.1f MB leave a rank, %.1f GB/s by the engine", "", name,
-              static_cast<long long>(times.calls), times.bytes * 1e-6,
-              times.bytes / times.engine * 1e-9);
-  if (times.library) std::printf(", %.1f by bare calls", times.bytes / *times.library * 1e-9);
-  if (times.in_step) std::printf(", %.3f ms on the stream in a step", *times.in_step * 1e3);
-  std::printf("\n");
+  std::string line = formatted(
+      "%-28s %s: %lld calls, %.1f MB leave a rank, %.1f GB/s by the engine", "", name,
+      static_cast<long long>(times.calls), times.bytes * 1e-6, times.bytes / times.engine * 1e-9);
+  if (times.library) line += formatted(", %.1f by bare calls", times.bytes / *times.library * 1e-9);
+  if (times.in_step) line += formatted(", %.3f ms on the stream in a step", *times.in_step * 1e3);
+  print_fitted(line + "\n");
 }
 
 void print_fsdp(const FsdpTimes& one) {
   if (!one.not_run.empty()) {
-    std::printf("%-28s not run: %s\n", one.mode.c_str(), one.not_run.c_str());
+    print_fitted(formatted("%-28s not run: %s\n", one.mode.c_str(), one.not_run.c_str()),
+                 kNameWidth);
     return;
   }
-  std::printf(
-      "%-28s %9.3f ms/step, %9.3f without exchanges, %8.3f of exchanges alone: %8.3f exposed, %.3f "
-      "of the larger\n",
-      one.mode.c_str(), one.step * 1e3, one.compute * 1e3, one.communication * 1e3,
-      one.exposed() * 1e3, one.over_the_larger());
-  if (one.host)
-    std::printf("%-28s host: %.3f ms, meeting the others included\n", "", *one.host * 1e3);
+  print_fitted(formatted("%-28s %9.3f ms/step, %9.3f without exchanges, %8.3f of exchanges alone: "
+                         "%8.3f exposed, %.3f of the larger\n",
+                         one.mode.c_str(), one.step * 1e3, one.compute * 1e3,
+                         one.communication * 1e3, one.exposed() * 1e3, one.over_the_larger()),
+               kNameWidth);
+  if (one.host) {
+    print_fitted(
+        formatted("%-28s host: %.3f ms, meeting the others included\n", "", *one.host * 1e3));
+  }
   print_exchange("gathers", one.gathers);
   print_exchange("reductions", one.reductions);
-  std::fflush(stdout);
 }
 
 }  // namespace
@@ -87,9 +91,10 @@ void bench_fsdp(const Scenario& scenario, const Options& options, const std::str
     return ExitStatus::held;
   };
   const bool apart = s.parallel.transport == Transport::nccl;
-  std::printf(
-      "%-28s %lld ranks, %s\n", "fsdp", static_cast<long long>(s.parallel.data),
-      apart ? "a process and a GPU each, over NCCL" : "threads of one process on one device");
+  print_fitted(formatted("%-28s %lld ranks, %s\n", "fsdp", static_cast<long long>(s.parallel.data),
+                         apart ? "a process and a GPU each, over NCCL"
+                               : "threads of one process on one device"),
+               kNameWidth);
   rows.set("/fsdp/ranks", s.parallel.data);
   rows.set("/fsdp/transport", apart ? "nccl" : "local");
   rows.begin("/fsdp/rows");

@@ -1,7 +1,9 @@
 // Sections of bench: the cost of schedules and checking, and the calls of random cases.
-#include <algorithm>
-#include <cstdio>
+#include <unistd.h>
 
+#include <algorithm>
+
+#include "harness/base/columns.h"
 #include "harness/bench/checker.h"
 #include "harness/bench/dispatch.h"
 #include "harness/bench/schedules.h"
@@ -12,6 +14,8 @@
 
 namespace lockstep {
 namespace {
+
+constexpr std::size_t kNameWidth = 17;  // With the blank behind it.
 
 // Ranks over NCCL have GPUs of their own, and threads cannot meet inside of a graph.
 bool must_be_processes(const Scenario& scenario) {
@@ -27,11 +31,12 @@ void bench_schedules(double budget, BenchRows& rows) {
   rows.begin("/schedules");
   for (const bool pct : {false, true}) {
     const ScheduleRate rate = time_schedules(program, pct, budget);
-    std::printf(
-        "%-16s %8.0f schedules/s  (%lld in %.2f s by tags: 300 ops on 6 streams, %s, one core)\n",
-        "schedules", static_cast<double>(rate.schedules) / rate.seconds,
-        static_cast<long long>(rate.schedules), rate.seconds, rate.policy.c_str());
-    std::fflush(stdout);
+    print_fitted(
+        formatted("%-16s %8.0f schedules/s  (%lld in %.2f s by tags: 300 ops on 6 streams, %s, one "
+                  "core)\n",
+                  "schedules", static_cast<double>(rate.schedules) / rate.seconds,
+                  static_cast<long long>(rate.schedules), rate.seconds, rate.policy.c_str()),
+        kNameWidth);
     rows.add("/schedules",
              {{"policy", rate.policy}, {"schedules", rate.schedules}, {"seconds", rate.seconds}});
   }
@@ -60,10 +65,11 @@ void bench_checker(const Options& options, const std::string& device, BenchRows&
   if (measured == 0 && options.text("section") == "checker")
     throw RequestError("--section checker: no scenario that this build can run in one process");
   if (measured == 0) return;
-  std::printf(
-      "%-16s %8.2f times       (%zu scenarios, medians of %d: %.3f s with it, %.3f s without, at "
-      "most %.2f, %s)\n",
-      "checker", with / without, measured, kRuns, with, without, most, device.c_str());
+  print_fitted(
+      formatted("%-16s %8.2f times       (%zu scenarios, medians of %d: %.3f s with it, %.3f s "
+                "without, at most %.2f, %s)\n",
+                "checker", with / without, measured, kRuns, with, without, most, device.c_str()),
+      kNameWidth);
   rows.set("/checker/ratio", with / without);
   rows.set("/checker/most", most);
 }
@@ -71,11 +77,13 @@ void bench_checker(const Options& options, const std::string& device, BenchRows&
 void bench_dispatch(std::int64_t cases, BenchRows& rows) {
   rows.set("/door/cases", cases);
   rows.begin("/door/calls");
-  std::printf("%-20s %8s %8s %8s   (calls of a case, of %lld random ones)\n", "at the device door",
-              "median", "p95", "most", static_cast<long long>(cases));
+  const Columns columns({{"at the device door", 20}, {"median", 9}, {"p95", 9}, {"most", 9}},
+                        terminal_at(STDOUT_FILENO));
+  print_fitted(columns.head(
+      formatted(" (calls of a case, of %lld random ones)", static_cast<long long>(cases))));
   for (const DispatchCount& one : count_dispatch(1, cases)) {
-    std::printf("%-20s %8lld %8lld %8lld\n", one.call.c_str(), static_cast<long long>(one.median),
-                static_cast<long long>(one.p95), static_cast<long long>(one.most));
+    print_fitted(columns.row(
+        {one.call, std::to_string(one.median), std::to_string(one.p95), std::to_string(one.most)}));
     rows.add("/door/calls",
              {{"call", one.call}, {"median", one.median}, {"p95", one.p95}, {"most", one.most}});
   }

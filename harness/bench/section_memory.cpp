@@ -1,9 +1,11 @@
 // A section of bench: device memory with and without cuda_graph.shared_memory.
+#include <unistd.h>
+
 #include <algorithm>
-#include <cstdio>
 #include <set>
 
 #include "engine/memory/memory_plan.h"
+#include "harness/base/columns.h"
 #include "harness/bench/sections.h"
 #include "scenarios/rules/legality.h"
 
@@ -14,16 +16,14 @@ constexpr std::int64_t kInFlight[] = {1, 2, 3};
 
 double megabytes(std::int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
-void print_row(const std::string& name, std::int64_t in_flight, const StepTime& time,
-               const MemoryPlan& plan) {
-  if (!time.not_run.empty()) {
-    std::printf("%-16s not run: %s\n", name.c_str(), time.not_run.c_str());
-    return;
-  }
-  std::printf("%-16s %9lld %11.3f %11.1f %11.1f %13.1f %11.1f\n", name.c_str(),
-              static_cast<long long>(in_flight), time.median * 1e3, megabytes(time.peak_bytes),
-              megabytes(time.driver_bytes), megabytes(plan.bytes), megabytes(plan.peak_bytes));
-  std::fflush(stdout);
+std::string row_of(const Columns& columns, const std::string& name, std::int64_t in_flight,
+                   const StepTime& time, const MemoryPlan& plan) {
+  if (!time.not_run.empty()) return columns.row({name}, "not run: " + time.not_run);
+  return columns.row({name, std::to_string(in_flight), formatted("%.3f", time.median * 1e3),
+                      formatted("%.1f", megabytes(time.peak_bytes)),
+                      formatted("%.1f", megabytes(time.driver_bytes)),
+                      formatted("%.1f", megabytes(plan.bytes)),
+                      formatted("%.1f", megabytes(plan.peak_bytes))});
 }
 
 }  // namespace
@@ -32,8 +32,15 @@ void print_row(const std::string& name, std::int64_t in_flight, const StepTime& 
 void bench_memory(const Scenario& scenario, const std::string& device, double budget,
                   const std::string& only, BenchRows& rows) {
   rows.begin("/memory/rows");
-  std::printf("%-16s %9s %11s %11s %11s %13s %11s\n", "memory", "in flight", "ms/step", "memory MB",
-              "driver MB", "activation MB", "live MB");
+  const Columns columns({{"memory", 16, "", 10},
+                         {"in flight", 10},
+                         {"ms/step", 12, "", 11},
+                         {"memory MB", 12, "", 11},
+                         {"driver MB", 12, "", 11},
+                         {"activation MB", 14},
+                         {"live MB", 12, "", 11}},
+                        terminal_at(STDOUT_FILENO));
+  print_fitted(columns.head());
   for (const std::int64_t in_flight : kInFlight) {
     if (in_flight > scenario.training.microbatches) continue;
     for (const bool shared : {false, true}) {
@@ -47,7 +54,7 @@ void bench_memory(const Scenario& scenario, const std::string& device, double bu
       MemoryPlan plan = plan_memory(s);
       if (!shared) plan.bytes = plan.unshared;
       const StepTime time = time_steps(s, GraphImpl::partial, device, budget);
-      print_row(name, in_flight, time, plan);
+      print_fitted(row_of(columns, name, in_flight, time, plan));
       boost::json::object one = to_json(time);
       one["memory"] = name;
       one["in_flight"] = in_flight;
@@ -56,7 +63,7 @@ void bench_memory(const Scenario& scenario, const std::string& device, double bu
       rows.add("/memory/rows", std::move(one));
     }
   }
-  if (device == "sim") std::printf("(times of the simulated device: they say nothing of a GPU)\n");
+  if (device == "sim") print_fitted("(times of the simulated device: they say nothing of a GPU)\n");
 }
 
 }  // namespace lockstep

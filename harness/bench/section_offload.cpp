@@ -1,7 +1,9 @@
 // Sections of bench: the rate of the link, and the time of a step with offloading.
-#include <algorithm>
-#include <cstdio>
+#include <unistd.h>
 
+#include <algorithm>
+
+#include "harness/base/columns.h"
 #include "harness/bench/offload.h"
 #include "harness/bench/sections.h"
 
@@ -24,15 +26,17 @@ boost::json::object to_json(const LinkRates& rates) {
 LinkRates bench_link(const Scenario& scenario, const std::string& device, double budget) {
   const LinkRates rates = time_link(scenario, device, budget);
   const auto print = [](const char* name, const LinkRate& rate) {
-    std::printf("%-24s %7.2f GB/s to the host, %7.2f GB/s to the device\n", name,
-                rate.to_host * 1e-9, rate.to_device * 1e-9);
+    print_fitted(formatted("%-24s %7.2f GB/s to the host, %7.2f GB/s to the device\n", name,
+                           rate.to_host * 1e-9, rate.to_device * 1e-9),
+                 25);
   };
   print("pinned copies, one way", rates.alone);
   print("both ways at once", rates.both);
   print("both, beside steps", rates.beside);
-  std::printf("%-24s %.3f ms/step, %.3f without copies (eager); %.1f %% of one way alone\n", "",
-              rates.disturbed * 1e3, rates.step * 1e3, rates.kept() * 100);
-  std::fflush(stdout);
+  print_fitted(
+      formatted("%-24s %.3f ms/step, %.3f without copies (eager); %.1f %% of one way alone\n", "",
+                rates.disturbed * 1e3, rates.step * 1e3, rates.kept() * 100),
+      0);
   return rates;
 }
 
@@ -45,29 +49,37 @@ void bench_offload(const Scenario& scenario, const std::string& device, double b
   rows.begin("/offload/rows");
   const double one_way = std::min(link.alone.to_host, link.alone.to_device);
   const auto microbatches = static_cast<double>(scenario.training.microbatches);
-  std::printf("%-16s %9s %11s %9s %9s %11s %12s %11s %9s %9s %9s %9s  %s\n", "offload", "fraction",
-              "ms/step", "slower", "by model", "memory MB", "MB saved", "GB/s each", "of link",
-              "nodes", "prefetch", "hidden", "fits");
+  const Columns columns({{"offload", 16},
+                         {"fraction", 10},
+                         {"ms/step", 12},
+                         {"slower", 10},
+                         {"by model", 10},
+                         {"memory MB", 12, "", 11},
+                         {"MB saved", 13, "", 10},
+                         {"GB/s each", 12, "", 11},
+                         {"of link", 10},
+                         {"nodes", 10, "", 9},
+                         {"prefetch", 10, "", 9},
+                         {"hidden", 10, "", 9}},
+                        terminal_at(STDOUT_FILENO));
+  print_fitted(columns.head("fits"));
   time_offload(scenario, device, budget, only, [&](const OffloadRow& row) {
     const std::string mode = row.time.mode + (row.captured ? " captured" : "");
     if (!row.time.not_run.empty()) {
-      std::printf("%-16s not run: %s\n", mode.c_str(), row.time.not_run.c_str());
+      print_fitted(columns.row({mode}, "not run: " + row.time.not_run));
       rows.add("/offload/rows", {{"mode", row.time.mode}, {"not_run", row.time.not_run}});
       return;
     }
     const double rate = microbatches * static_cast<double>(row.bytes) / row.time.median;
-    std::printf(
-        "%-16s %9.2f %11.3f %7.1f %% %7.1f %% %11.1f %12.1f %11.2f %7.0f %% %7.0f %% %9d %7.0f %%  "
-        "%s%s\n",
-        mode.c_str(), row.fraction.value(), row.time.median * 1e3, row.slower() * 100,
-        row.model.slower() * 100, static_cast<double>(row.time.peak_bytes) * 1e-6,
-        static_cast<double>(row.saved) * 1e-6, rate * 1e-9, 2 * rate / one_way * 100,
-        row.in_graphs * 100, row.prefetch, row.model.hidden() * 100,
-        row.bytes == 0     ? ""
-        : row.model.fits() ? "yes"
-                           : "no",
-        row.as_promised() ? "" : ", but more than 2 % slower");
-    std::fflush(stdout);
+    const std::string fits = row.bytes == 0 ? "" : row.model.fits() ? "yes" : "no";
+    print_fitted(columns.row(
+        {mode, formatted("%.2f", row.fraction.value()), formatted("%.3f", row.time.median * 1e3),
+         formatted("%.1f %%", row.slower() * 100), formatted("%.1f %%", row.model.slower() * 100),
+         formatted("%.1f", static_cast<double>(row.time.peak_bytes) * 1e-6),
+         formatted("%.1f", static_cast<double>(row.saved) * 1e-6), formatted("%.2f", rate * 1e-9),
+         formatted("%.0f %%", 2 * rate / one_way * 100), formatted("%.0f %%", row.in_graphs * 100),
+         std::to_string(row.prefetch), formatted("%.0f %%", row.model.hidden() * 100)},
+        fits + (row.as_promised() ? "" : ", but more than 2 % slower")));
     boost::json::object one = to_json(row.time);
     one["fraction"] = row.fraction.value();
     one["captured"] = row.captured;

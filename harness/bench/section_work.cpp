@@ -1,6 +1,7 @@
 // Scenarios a second, ops by themselves, and steps.
-#include <cstdio>
+#include <unistd.h>
 
+#include "harness/base/columns.h"
 #include "harness/base/errors.h"
 #include "harness/base/interrupts.h"
 #include "harness/base/stopwatch.h"
@@ -16,15 +17,23 @@ namespace {
 // Dense bf16 of an H200, by its maker: what utilisation is a share of.
 constexpr double kTensorPeak = 989e12;
 
+constexpr std::size_t kModeWidth = 17;  // With the blank behind it.
+
+Columns kernel_columns() {
+  // Name, number, time, rate and the share of the ceiling.
+  return {{{"", 60, "", 30}, {"", 7}, {"", 13}, {"", 18}, {"", 9}}, terminal_at(STDOUT_FILENO)};
+}
+
 void print_kernel(const KernelTime& one) {
   const bool moves = one.work.bound == Bound::bandwidth;
-  std::printf("%-60s %4d x %9.1f us  %8.1f %-7s", one.op.c_str(), one.times, one.seconds * 1e6,
-              (moves ? one.work.bytes * 1e-9 : one.work.flop * 1e-12) / one.seconds,
-              moves ? "GB/s" : "TFLOP/s");
-  if (one.ceiling > 0) std::printf("  %5.1f %%", one.ceiling / one.seconds * 100);
-  if (one.copy > 0) std::printf("  %5.1f %% of a copy of as much", one.copy / one.seconds * 100);
-  std::printf("\n");
-  std::fflush(stdout);
+  std::vector<std::string> cells{
+      one.op, formatted("%d x", one.times), formatted("%.1f us", one.seconds * 1e6),
+      formatted("%8.1f %-7s", (moves ? one.work.bytes * 1e-9 : one.work.flop * 1e-12) / one.seconds,
+                moves ? "GB/s" : "TFLOP/s")};
+  if (one.ceiling > 0) cells.push_back(formatted("%.1f %%", one.ceiling / one.seconds * 100));
+  print_fitted(kernel_columns().row(
+      cells, one.copy > 0 ? formatted("%5.1f %% of a copy of as much", one.copy / one.seconds * 100)
+                          : ""));
 }
 
 boost::json::object to_json(const KernelTime& one) {
@@ -45,21 +54,22 @@ boost::json::array to_json(const std::vector<KernelTime>& times) {
 
 void print_step(const StepTime& one, const std::string& device) {
   if (!one.not_run.empty()) {
-    std::printf("%-16s not run: %s\n", one.mode.c_str(), one.not_run.c_str());
+    print_fitted(formatted("%-16s not run: %s\n", one.mode.c_str(), one.not_run.c_str()),
+                 kModeWidth);
     return;
   }
-  std::printf("%-16s %8.3f ms/step     (median of %lld, fastest %.3f, %s)\n", one.mode.c_str(),
-              one.median * 1e3, static_cast<long long>(one.steps), one.fastest * 1e3,
-              device.c_str());
-  std::printf(
-      "%-16s %8.0f tokens/s, %.1f TFLOP/s, utilisation %.1f %%; host %.3f ms in %.0f calls for "
-      "%.0f ops; "
-      "%.2f GiB; products: %d by a library, %d by our kernel (%lld calls)\n",
-      "", one.tokens / one.median, one.flop / one.median * 1e-12,
-      one.flop / one.median / kTensorPeak * 100, one.host * 1e3, one.submissions, one.ops,
-      static_cast<double>(one.peak_bytes) / (1 << 30), one.plans.library, one.plans.own,
-      static_cast<long long>(one.plans.own_calls));
-  std::fflush(stdout);
+  print_fitted(formatted("%-16s %8.3f ms/step     (median of %lld, fastest %.3f, %s)\n",
+                         one.mode.c_str(), one.median * 1e3, static_cast<long long>(one.steps),
+                         one.fastest * 1e3, device.c_str()),
+               kModeWidth);
+  print_fitted(
+      formatted("%-16s %8.0f tokens/s, %.1f TFLOP/s, utilisation %.1f %%; host %.3f ms in %.0f "
+                "calls for %.0f ops; %.2f GiB; products: %d by a library, %d by our kernel (%lld "
+                "calls)\n",
+                "", one.tokens / one.median, one.flop / one.median * 1e-12,
+                one.flop / one.median / kTensorPeak * 100, one.host * 1e3, one.submissions, one.ops,
+                static_cast<double>(one.peak_bytes) / (1 << 30), one.plans.library, one.plans.own,
+                static_cast<long long>(one.plans.own_calls)));
 }
 
 boost::json::object to_json(const DeviceClocks& clocks) {
@@ -82,8 +92,9 @@ void bench_scenarios(const Scenario& scenario, double budget, BenchRows& rows) {
     ++done;
   } while (watch.seconds() < budget && !Interrupts::came());
   const double seconds = watch.seconds(), rate = static_cast<double>(done) / seconds;
-  std::printf("%-16s %8.2f scenarios/s  (%lld in %.2f s, sim, one core)\n", "verify", rate,
-              static_cast<long long>(done), seconds);
+  print_fitted(formatted("%-16s %8.2f scenarios/s  (%lld in %.2f s, sim, one core)\n", "verify",
+                         rate, static_cast<long long>(done), seconds),
+               kModeWidth);
   rows.set("/scenarios", done);
   rows.set("/scenario_seconds", seconds);
   rows.set("/scenarios_per_second", rate);
@@ -99,12 +110,11 @@ void bench_kernels(const Scenario& scenario, const std::string& device, const st
   });
   double sum = 0;
   for (const KernelTime& one : times.list) sum += one.times * one.seconds;
-  std::printf("%-60s        %9.3f ms a step by itself", "all of these", sum * 1e3);
+  std::string line = formatted("%-60s        %9.3f ms a step by itself", "all of these", sum * 1e3);
   if (times.copy_bytes_per_second > 0)
-    std::printf("; copy %.1f GB/s", times.copy_bytes_per_second * 1e-9);
-  std::printf("\n");
-  if (!times.no_cudnn.empty())
-    std::printf("attention has no ceiling: %s\n", times.no_cudnn.c_str());
+    line += formatted("; copy %.1f GB/s", times.copy_bytes_per_second * 1e-9);
+  print_fitted(line + "\n");
+  if (!times.no_cudnn.empty()) print_fitted("attention has no ceiling: " + times.no_cudnn + "\n");
   rows.set("/copy_bytes_per_second", times.copy_bytes_per_second);
   rows.set("/cudnn", to_json(times.cudnn));
   rows.set("/no_cudnn", boost::json::string(times.no_cudnn));

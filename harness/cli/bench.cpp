@@ -1,7 +1,6 @@
 // `lockstep bench [FILE|H1|S1]`: scenarios a second, the time of every op, the time of a step with
 // and without graphs.
-#include <cstdio>
-
+#include "harness/base/columns.h"
 #include "harness/base/interrupt_guard.h"
 #include "harness/base/options.h"
 #include "harness/base/version.h"
@@ -59,9 +58,9 @@ Scenario on_one_device(const Scenario& scenario) {
   s.checker.poison.clear();
   s.expect = {};
   if (scenario.parallel.data > 1) {
-    std::printf("%-16s the %lld microbatches of %lld ranks, by one\n", "",
-                static_cast<long long>(s.training.microbatches),
-                static_cast<long long>(scenario.parallel.data));
+    print_fitted(formatted("%-16s the %lld microbatches of %lld ranks, by one\n", "",
+                           static_cast<long long>(s.training.microbatches),
+                           static_cast<long long>(scenario.parallel.data)));
   }
   return s;
 }

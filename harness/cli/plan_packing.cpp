@@ -1,8 +1,10 @@
 // `lockstep plan-packing FILE`: capacities for the packs that a data set has.
+#include <unistd.h>
+
 #include <boost/json.hpp>
-#include <cstdio>
 #include <optional>
 
+#include "harness/base/columns.h"
 #include "harness/base/options.h"
 #include "harness/base/version.h"
 #include "harness/bench/model.h"
@@ -58,12 +60,12 @@ std::int64_t together(const Scenario& model) {
 }
 
 void print_histogram(const PackHistogram& histogram) {
-  std::printf("documents in a pack: %lld packs, P50 %lld, P90 %lld, P99 %lld, at most %lld\n\n",
-              static_cast<long long>(packs(histogram)),
-              static_cast<long long>(percentile(histogram, 0.5)),
-              static_cast<long long>(percentile(histogram, 0.9)),
-              static_cast<long long>(percentile(histogram, 0.99)),
-              static_cast<long long>(histogram.rbegin()->first));
+  print_fitted(formatted(
+      "documents in a pack: %lld packs, P50 %lld, P90 %lld, P99 %lld, at most %lld\n\n",
+      static_cast<long long>(packs(histogram)), static_cast<long long>(percentile(histogram, 0.5)),
+      static_cast<long long>(percentile(histogram, 0.9)),
+      static_cast<long long>(percentile(histogram, 0.99)),
+      static_cast<long long>(histogram.rbegin()->first)));
 }
 
 // A capacity that was asked about, and what it would do.
@@ -91,55 +93,62 @@ std::vector<Asked> ask(const std::vector<NamedCapacity>& capacities, const PackH
 }
 
 void print_asked(const std::vector<Asked>& list, bool timed, const Scenario* source) {
-  std::printf("%-8s %8s  %10s", "at", "capacity", "replayed");
+  std::vector<Column> heads{{"at", 8}, {"capacity", 9}, {"replayed", 12, "", 11}};
   if (source != nullptr) {
     const bool full = source->cuda_graph.impl == GraphImpl::full_iteration;
-    std::printf("  %18s  %18s  %13s", "too many documents", "document too long",
-                full ? "of steps" : "of microbatches");
+    heads.push_back({"too many documents", 20, "too many", 10});
+    heads.push_back({"document too long", 20, "too long", 10});
+    heads.push_back({full ? "of steps" : "of microbatches", 17, full ? "steps" : "packs", 10});
   }
-  if (timed) std::printf("  %12s  %18s", "ms expected", "ms of padding");
-  std::printf("\n");
+  if (timed) {
+    heads.push_back({"ms expected", 14, "expected", 10});
+    heads.push_back({"ms of padding", 20, "padding ms", 12});
+  }
+  const Columns columns(std::move(heads), terminal_at(STDOUT_FILENO));
+  print_fitted(columns.head());
   for (const Asked& one : list) {
-    std::printf("%-8s %8lld  %8.2f %%", one.named.name.c_str(),
-                static_cast<long long>(one.named.capacity), 100 * one.use.replayed);
+    std::vector<std::string> cells{one.named.name, std::to_string(one.named.capacity),
+                                   formatted("%.2f %%", 100 * one.use.replayed)};
     if (source != nullptr) {
-      std::printf("  %18lld  %18lld  %13lld", static_cast<long long>(one.fallbacks.documents),
-                  static_cast<long long>(one.fallbacks.length),
-                  static_cast<long long>(one.fallbacks.decisions));
+      for (const std::int64_t count :
+           {one.fallbacks.documents, one.fallbacks.length, one.fallbacks.decisions})
+        cells.push_back(std::to_string(count));
     }
     if (timed) {
       const double tightest = one.use.replayed > 0 ? one.use.padding : 0;
-      std::printf("  %12.3f  %18.3f", one.use.seconds * 1e3, tightest * 1e3);
+      cells.push_back(formatted("%.3f", one.use.seconds * 1e3));
+      cells.push_back(formatted("%.3f", tightest * 1e3));
     }
-    std::printf("\n");
+    print_fitted(columns.row(cells));
   }
 }
 
 void print_costs(const PackCosts& costs, const DeviceInfo& device) {
-  std::printf("a microbatch on %s\n", device.name.c_str());
+  print_fitted("a microbatch on " + device.name + "\n");
   for (const auto& [capacity, seconds] : costs.replay) {
-    std::printf("  replayed, capacity %6lld  %10.3f ms\n", static_cast<long long>(capacity),
-                seconds * 1e3);
+    print_fitted(formatted("  replayed, capacity %6lld  %10.3f ms\n",
+                           static_cast<long long>(capacity), seconds * 1e3));
   }
-  std::printf("  eager                     %10.3f ms\n\n", costs.eager * 1e3);
+  print_fitted(formatted("  eager                     %10.3f ms\n\n", costs.eager * 1e3));
 }
 
 void print_plans(const std::vector<PackingPlan>& plans, const Scenario& model) {
-  std::printf("\n%10s  %10s  %12s  %8s  %s\n", "replayed", "eager", "ms expected", "graphs",
-              "max_packed_seqs");
+  const Columns columns({{"  replayed", 10}, {"eager", 12}, {"ms expected", 14}, {"graphs", 10}},
+                        terminal_at(STDOUT_FILENO));
+  print_fitted("\n" + columns.head("max_packed_seqs"));
   for (const PackingPlan& plan : plans) {
-    std::printf("%8.2f %%  %8.2f %%  %12.3f  %8lld  %s\n", 100 * plan.replayed,
-                100 * (1 - plan.replayed), plan.seconds * 1e3,
-                static_cast<long long>(graphs_of(model, plan)), bucket_text(plan.buckets).c_str());
+    print_fitted(
+        columns.row({formatted("%8.2f %%", 100 * plan.replayed),
+                     formatted("%.2f %%", 100 * (1 - plan.replayed)),
+                     formatted("%.3f", plan.seconds * 1e3), std::to_string(graphs_of(model, plan))},
+                    bucket_text(plan.buckets)));
   }
 }
 
 void print_proposal(const PackingPlan& plan) {
-  if (plan.buckets.empty()) {
-    std::printf("\nno graph saves time here: cuda_graph: {impl: none}\n");
-  } else {
-    std::printf("\ncuda_graph: {max_packed_seqs: %s}\n", bucket_text(plan.buckets).c_str());
-  }
+  print_fitted(plan.buckets.empty()
+                   ? "\nno graph saves time here: cuda_graph: {impl: none}\n"
+                   : "\ncuda_graph: {max_packed_seqs: " + bucket_text(plan.buckets) + "}\n");
 }
 
 boost::json::object to_json(const PackingPlan& plan, const Scenario& model) {
@@ -235,7 +244,7 @@ ExitStatus plan(const Options& options, const Packs& packs, const Scenario& mode
       ask(capacities, histogram, costs ? &*costs : nullptr, reasons, together(model));
   print_asked(asked, !simulated, reasons);
   if (simulated) {
-    std::printf(
+    print_fitted(
         "\nno time and no proposal: times of the simulated device say nothing of a GPU "
         "(--device cuda measures)\n");
   }
