@@ -407,11 +407,13 @@ class Run:
                 parameter.grad = torch.zeros_like(parameter)
 
     def shard(self):
+        from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
         again = self.strategy == "optim_grads_params"
-        for block in self.model.blocks:
-            fully_shard(block, reshard_after_forward=again)
-        fully_shard(self.model, reshard_after_forward=again)
+        # Without a mesh of its own it takes a GPU wherever there is one.
+        mesh = init_device_mesh(self.device, (torch.distributed.get_world_size(),))
+        for module in [*self.model.blocks, self.model]:
+            fully_shard(module, mesh=mesh, reshard_after_forward=again)
         for module in [*self.model.blocks, self.model]:
             self.set_reduction(module)
 
