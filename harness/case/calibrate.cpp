@@ -14,7 +14,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kTileDots = kDotRows * kDotColumns;
-constexpr std::int64_t kMostTiles = 1024;  // For one submission.
+constexpr std::int64_t kMostTiles = 1024;  // The most that one submission takes.
 
 // One submission's tiles, each of one family, and what the model makes of them.
 struct Batch {
@@ -122,7 +122,7 @@ class DeviceDots {
   Tensor<float> c_, d_;
 };
 
-// NaN is NaN, whatever its bits.
+// Two NaN are equal, whatever their bits.
 bool differ(float got, float want) {
   return bits(got) != bits(want) && !(is_nan_bits(got) && is_nan_bits(want));
 }

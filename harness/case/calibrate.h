@@ -12,7 +12,7 @@
 namespace lockstep {
 
 struct DotDifference {
-  std::int64_t dot = 0;  // Which, counted from 0.
+  std::int64_t dot = 0;  // The number of the dot product, counted from 0.
   std::string family;
   std::array<float, 16> a, b;
   float c = 0, got = 0, want = 0;
@@ -22,7 +22,8 @@ struct Calibration {
   std::optional<DotDifference> first;
 };
 
-// The device's own, as data: none where they are not known. The simulated device is the contract's.
+// The constants of the device's tensor cores; none where they are not known. Those of the simulated
+// device are the contract's.
 std::optional<TensorCore> constants_of(const DeviceInfo& device);
 std::string architecture_of(const DeviceInfo& device);
 

@@ -64,7 +64,7 @@ float model(const A* a, const B* b, std::int64_t run) {
   return total;
 }
 
-// NaN is NaN, whatever its bits.
+// Two NaN are equal, whatever their bits.
 bool differ(float got, float want) {
   return bits(got) != bits(want) && !(is_nan_bits(got) && is_nan_bits(want));
 }

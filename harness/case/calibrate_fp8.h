@@ -12,7 +12,7 @@ namespace lockstep {
 
 struct Fp8Difference {
   std::string family, types;
-  std::int64_t row = 0, column = 0;  // Where in a product of that family.
+  std::int64_t row = 0, column = 0;  // The element of a product of that family.
   float got = 0, want = 0;
 };
 struct Fp8Calibration {

@@ -10,10 +10,10 @@ namespace lockstep {
 
 // Throws WorldError with the reason.
 void guard_host();
-// The same of a device: it computes the fingerprint. Waits for the device.
+// The same for a device, which computes the fingerprint. The call waits for the device.
 void guard_device(Backend& backend);
-// Called before bf16 is judged: compares some thousand dot products of the device's tensor cores
-// with the model, which must be known.
+// The harness calls it before bf16 is judged. It compares some thousand dot products of the
+// device's tensor cores with the model, which must be known.
 void guard_tensor_cores(Backend& backend);
 
 // Asks one of these the first time that this process meets a device of that name with that planted

@@ -15,7 +15,7 @@ class RankTeams;
 
 // Faults by name, "" for none.
 struct PlantedFault {
-  std::string engine = "";   // In kernels, engine or at the device (harness/mutate).
+  std::string engine = "";   // A fault of kernels, engine or device (harness/mutate).
   std::string oracle = "";   // An oracle mutation.
   std::string checker = "";  // A checker mutation.
 };
@@ -26,7 +26,7 @@ struct RunOptions {
   bool edges = false;       // List the edges that protect nothing.
   bool costs = true;        // Hold what is asked of the device against costs.txt.
   bool bits_alone = false;  // Compare values only, without the checker and the dry-run ledger.
-  std::optional<SimOptions::Policy> policy = {};  // Instead of the scenario's schedules.
+  std::optional<SimOptions::Policy> policy = {};  // It replaces the scenario's schedules.
   const LocalRanks* ranks = nullptr;              // Null: all of the scenario's.
   RankTeams* teams = nullptr;   // Ranks that are processes stay for the next case; null: they end.
   double deadline_s = 60;       // For one collective of ranks that are processes.

@@ -47,7 +47,7 @@ ExploreOptions explore_options(const Scenario& scenario) {
 
 std::unique_ptr<Backend> open_backend(const std::string& device, const SimOptions& options,
                                       int gpu) {
-  // The host's own arithmetic: guarded at the start of the program.
+  // The simulated device computes as the host does, which is guarded when the program starts.
   if (device != "cuda") return open_sim(options);
   std::unique_ptr<Backend> backend;
   {

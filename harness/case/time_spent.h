@@ -1,5 +1,5 @@
-// Where the time of a process goes that judges cases: by kind of call at the device, with the
-// number of calls. Off unless it is asked for; `lockstep fuzz --times` asks.
+// Measures where the time of a process that judges cases goes: by kind of call at the device, with
+// the number of calls. It is off unless somebody asks for it, as `lockstep fuzz --times` does.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,12 @@ using TimesByKind = std::map<std::string, TimeOfKind>;
 
 class TimeSpent {
  public:
-  static void begin();  // From here on this process counts.
+  static void begin();  // This process counts from here on.
   static bool counts();
-  static TimesByKind take();  // What was counted since the last call.
+  static TimesByKind take();  // Returns the times since the last call.
 
-  // Counts from its making to its end. Ranks that are threads take turns, so one lives at a time.
+  // A part counts from its making to its end. Ranks that are threads take turns, so one lives at a
+  // time.
   class Part {
    public:
     explicit Part(const char* kind) : kind_(kind) {}
@@ -38,7 +39,7 @@ class TimeSpent {
   };
 };
 
-// The same backend, its calls counted.
+// Returns the backend behind a layer that counts its calls.
 std::unique_ptr<Backend> timed(std::unique_ptr<Backend> backend);
 
 }  // namespace lockstep

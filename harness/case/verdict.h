@@ -35,7 +35,7 @@ struct FirstDifference {
   std::string tensor;
   std::int64_t index = -1, row = -1, column = -1;
   std::int64_t document = -1;  // Document::number; -1 outside documents.
-  std::int64_t position = -1;  // For the row in its document.
+  std::int64_t position = -1;  // The number of the row in its document.
   std::string got, want;  // Decimal and bits: "0.5 0x3f000000". "missing" where there is no tensor.
   bool bf16 = false;      // Both are stored as bf16, and `got` and `want` are widened.
   std::optional<std::int64_t> ulp;              // In fp32. Absent where one side is no number.
@@ -48,7 +48,7 @@ struct FirstDifference {
 // One scenario in one precision.
 struct CaseResult {
   std::string name;
-  std::string file;  // The scenario's, "" where it came from elsewhere.
+  std::string file;  // The file of the scenario; "" where it came from elsewhere.
   std::string numerics;
   std::string token;
   // The folder that the token's data.path is relative to, "" where it reads none.
@@ -57,9 +57,9 @@ struct CaseResult {
   JudgeKind judge = JudgeKind::none;
   std::string reason;
   std::optional<FirstDifference> first_difference;
-  std::vector<HazardRecord> hazards = {};  // Where the judge is hazard: the one told first.
+  std::vector<HazardRecord> hazards = {};  // The hazard that is told, where that is the judge.
   Counters counters;
-  Costs costs = {};  // Of the first run without readbacks on the simulated device.
+  Costs costs = {};  // Those of the first run without readbacks on the simulated device.
   // On the simulated device: how many schedules ran, and what they were bound to find.
   std::string schedules;
   std::vector<std::string> blind;  // Errors that the scenario cannot show (blind_spots.h).

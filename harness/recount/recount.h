@@ -22,13 +22,13 @@ class Recount {
   Recount& operator=(const Recount&) = delete;
 
   StepData training(std::int64_t step) const;
-  StepData evaluation(std::int64_t step) const;  // After that step, which asks for one.
+  StepData evaluation(std::int64_t step) const;  // An evaluation that follows that step.
 
  private:
   struct Purposes {
     Drawn token, mask;
   };
-  std::int64_t microbatches(std::int64_t step) const;  // Of all ranks.
+  std::int64_t microbatches(std::int64_t step) const;  // Those of all ranks together.
   // The files' pack of a microbatch; null where training has none.
   const std::vector<Piece>* pack(std::int64_t step, std::int64_t microbatch, Drawn mask) const;
   Microbatch drawn(std::int64_t step, std::int64_t microbatch, const Purposes& purposes) const;

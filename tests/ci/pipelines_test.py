@@ -100,6 +100,16 @@ def test_job_runner(root, lockstep):
     assert sum(name.endswith("-seed-6/campaign-0.json") for name in earlier) == 1, made
 
 
+def test_little_jobs(root, lockstep):
+    """A job that is real may be shortened, and given an environment."""
+    rows, _ = run_job.run_job(root, "github", "cpu", "nobody", "", ["BUDGET=9000 bash -c 'echo $BUDGET'", "CASES=77 bash -c 'echo $CASES $WORD'"],
+                              True, {"WORD": "given"})
+    assert [row[3] for row in rows] == ["1\n", "3 given\n"], rows
+    rows, _ = run_job.run_job(root, "github", "cpu", "nobody", "", ["BUDGET=9000 bash -c 'echo $BUDGET'; id -u"])
+    user = "65534" if os.geteuid() == 0 else str(os.geteuid())
+    assert rows[0][3] == f"9000\n{user}\n", rows
+
+
 def test_itself(root):
     """The checks must be able to fail."""
     bad = [("cpu", "if true; then"), ("gpu", "bash ci/none.sh"), ("nightly", "ctest -L '^(gpus|slow)$'")]
@@ -131,6 +141,7 @@ def main():
         every_step += steps
     lockstep = str(pathlib.Path(options.lockstep).resolve())
     test_job_runner(root, lockstep)
+    test_little_jobs(root, lockstep)
     found += job_complaints(root, lockstep)
     for complaint in found:
         print(complaint)

@@ -1,6 +1,7 @@
 """Runs the steps of a pipeline's job one behind the other in one folder, a copy of the tree, as a runner does it:
 GitHub's each in a shell of its own, GitLab's in one. Started by root, the steps run as `--user`, but those that begin
-with `sudo`. With --stubs the builds are stubs and campaigns take a second on the simulator; without, all is real."""
+with `sudo`. With --stubs the builds are stubs and campaigns take a second on the simulator; without, all is real, and
+--little makes campaigns as short. `--user` must be able to read the compiler's cache that --env may name."""
 import argparse
 import os
 import pathlib
@@ -23,6 +24,8 @@ STUBS = {
     "dpkg-query": "echo installed\n",
     "nvidia-smi": 'echo "GPU 0: NVIDIA H200 (UUID: GPU-a)"; echo "GPU 1: NVIDIA H200 (UUID: GPU-b)"\n',
 }
+# Campaigns of a second and three cases, in place of what a night takes.
+LITTLE = ((r"\bBUDGET=\d+", "BUDGET=1"), (r"\bCASES=\d+", "CASES=3"))
 STUBBED_SCRIPTS = {"ci/fuzz_target.sh": 'mkdir -p "$OUT"\n', "ci/gpu.sh": 'mkdir -p "$OUT" && echo held >"$OUT/summary.txt"\n'}
 
 
@@ -81,7 +84,7 @@ def run_steps(folder, env, steps, user):
     return rows
 
 
-def run_job(root, pipeline, job, user="", stubs_for="", steps=None):
+def run_job(root, pipeline, job, user="", stubs_for="", steps=None, little=False, more_env=None):
     """Runs a job, or `steps` in its place, in a new folder. `stubs_for`: the program that builds stand for."""
     env_of_job, steps_of_job = jobs_of(root, pipeline)[job]
     steps = steps_of_job if steps is None else steps
@@ -98,10 +101,13 @@ def run_job(root, pipeline, job, user="", stubs_for="", steps=None):
             for name, text in STUBBED_SCRIPTS.items():
                 script(folder / name, text)
             env.update(PATH=f"{home / 'bin'}:{env['PATH']}", REAL_LOCKSTEP=stubs_for)
-            for asked, little in ((r"\bDEVICE=cuda\b", "DEVICE=sim"), (r"\bBUDGET=\d+", "BUDGET=1"), (r"\bCASES=\d+", "CASES=3")):
-                steps = [re.sub(asked, little, step) for step in steps]
+            steps = [re.sub(r"\bDEVICE=cuda\b", "DEVICE=sim", step) for step in steps]
             env = {"SCENARIOS": "scenarios/library/recompute/recompute-eager.yaml", "SANITIZER": "address", **env}
             env = {key: "sim" if key == "DEVICE" else text for key, text in env.items()}
+        if stubs_for or little:
+            for asked, given in LITTLE:
+                steps = [re.sub(asked, given, step) for step in steps]
+        env.update(more_env or {})
         if person is not None:
             for path in [folder, home, *folder.rglob("*"), *home.rglob("*")]:
                 os.chown(path, person.pw_uid, person.pw_gid)
@@ -117,8 +123,11 @@ def main():
     parser.add_argument("--job", required=True)
     parser.add_argument("--user", default="nobody")
     parser.add_argument("--stubs", default="", metavar="LOCKSTEP")
+    parser.add_argument("--little", action="store_true", help="campaigns take a second, all else is real")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for the steps, such as CMAKE_OPTIONS")
     options = parser.parse_args()
-    rows, made = run_job(options.root.resolve(), options.pipeline, options.job, options.user, options.stubs)
+    rows, made = run_job(options.root.resolve(), options.pipeline, options.job, options.user, options.stubs, None,
+                         options.little, dict(one.split("=", 1) for one in options.env))
     for step, status, seconds, output in rows:
         print(f"== {step}\n{output[-6000:]}== exit {status}, {seconds:.0f} s")
     print(f"{options.pipeline} {options.job}: {len(rows)} steps, {len(made)} files under out/: {' '.join(made[:12])}")

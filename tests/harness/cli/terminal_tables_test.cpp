@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// What the program prints to a terminal of that width, without its colours.
+// Runs the program on a terminal of that width, without colours; its errors are not kept.
 Ran on_terminal(const std::string& words, unsigned short columns) {
   struct winsize size {};
   size.ws_row = 24;
