@@ -22,8 +22,8 @@ struct Calibration {
   std::optional<DotDifference> first;
 };
 
-// The constants of the device's tensor cores; none where they are not known. Those of the simulated
-// device are the contract's.
+// The constants of the device's tensor cores; none where they are not known. The simulated device
+// has the contract's.
 std::optional<TensorCore> constants_of(const DeviceInfo& device);
 std::string architecture_of(const DeviceInfo& device);
 

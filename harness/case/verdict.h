@@ -59,7 +59,7 @@ struct CaseResult {
   std::optional<FirstDifference> first_difference;
   std::vector<HazardRecord> hazards = {};  // The hazard that is told, where that is the judge.
   Counters counters;
-  Costs costs = {};  // Those of the first run without readbacks on the simulated device.
+  Costs costs = {};  // The costs of the first run without readbacks on the simulated device.
   // On the simulated device: how many schedules ran, and what they were bound to find.
   std::string schedules;
   std::vector<std::string> blind;  // Errors that the scenario cannot show (blind_spots.h).

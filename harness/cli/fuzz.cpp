@@ -12,8 +12,10 @@
 #include "harness/base/options.h"
 #include "harness/base/terminal.h"
 #include "harness/base/work_share.h"
+#include "harness/base/write_file.h"
 #include "harness/campaign/campaign.h"
 #include "harness/campaign/log.h"
+#include "harness/campaign/merge.h"
 #include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/engine_commands.h"
@@ -136,15 +138,34 @@ CampaignOptions campaign_of(const Options& options) {
   return campaign;
 }
 
+ExitStatus merge(const Options& options) {
+  for (const OptionHelp& one : options.all()) {
+    const bool is_read =
+        one.name == "merge" || one.name == "corpus" || one.name == "json" || one.name == "quiet";
+    if (!is_read && options.has(one.name.c_str()))
+      throw RequestError("--merge runs nothing, so --" + one.name + " means nothing");
+  }
+  if (!options.has("corpus"))
+    throw RequestError("--merge: say with --corpus where the merged corpus goes");
+  if (options.words().empty())
+    throw RequestError("--merge: name the folders: lockstep fuzz --merge DIR... --corpus OUT");
+  const std::string corpus = options.text("corpus");
+  const MergeReport report = merge_corpora(corpus, options.words());
+  if (options.has("json"))
+    write_file(options.text("json"), boost::json::serialize(merge_json(corpus, report)) + "\n");
+  std::fputs(fitted(merge_text(corpus, report), terminal_at(STDOUT_FILENO)).c_str(), stdout);
+  return ExitStatus::held;
+}
+
 }  // namespace
 
 Options fuzz_options() {
-  Options options("fuzz", "",
+  Options options("fuzz", "[DIR...]",
                   "Runs random scenarios, engine against oracle, on worker processes. Equal seed, "
                   "profile and index,\n"
                   "equal case. A failing case is run again to tell races from certainties, and "
                   "kept in the corpus.",
-                  0);
+                  -1);
   options.text("seed", "of the campaign; default: LOCKSTEP_SEED, else a fresh one, printed")
       .number("count",
               "random cases, of all shards together; default 1000, or no end with --budget", 0, 0)
@@ -157,6 +178,9 @@ Options fuzz_options() {
       .text("like",
             "draw scenarios around this file: the keys that it names stay, all others are drawn")
       .text("corpus", "folder of scenarios: run first, and new failures are kept there")
+      .flag("merge",
+            "run nothing: add to --corpus what files of the folders DIR meet that it does not: "
+            "features, pairs of them, classes of failures")
       .text("log", "write a line of JSON per case to this file")
       .flag("coverage", "print how often each feature was drawn, and pairs that never met")
       .flag("times", "tell where the time of a case on a GPU goes, by kind of call")
@@ -176,6 +200,8 @@ Options fuzz_options() {
       .example("lockstep fuzz --seed 7 --case 132", "one case of a campaign again")
       .example("lockstep fuzz --like mine.yaml --budget 60",
                "a minute around one's own configuration")
+      .example("lockstep fuzz --merge night-1 night-2 --corpus small",
+               "few files that meet all that those of two nights do")
       .example("lockstep fuzz --device cuda --with nccl,cudnn --budget 10m",
                "ten minutes with a process and a GPU for each rank");
   return options;
@@ -185,6 +211,9 @@ ExitStatus fuzz_command(const Words& words) {
   Options options = fuzz_options();
   if (!options.parse(words)) return ExitStatus::held;
   const CommandFiles files(options, {"log"});
+  if (options.has("merge")) return merge(options);
+  if (!options.words().empty())
+    throw RequestError("'" + options.words().front() + "': fuzz takes folders with --merge alone");
   if (options.has("like")) files.reads("--like", options.text("like"));
   if (asks_for_engine(options))
     return fuzz_on_engine(options, seed_of(options), likeness_of(options));

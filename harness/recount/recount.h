@@ -28,7 +28,7 @@ class Recount {
   struct Purposes {
     Drawn token, mask;
   };
-  std::int64_t microbatches(std::int64_t step) const;  // Those of all ranks together.
+  std::int64_t microbatches(std::int64_t step) const;  // All ranks together have these.
   // The files' pack of a microbatch; null where training has none.
   const std::vector<Piece>* pack(std::int64_t step, std::int64_t microbatch, Drawn mask) const;
   Microbatch drawn(std::int64_t step, std::int64_t microbatch, const Purposes& purposes) const;
