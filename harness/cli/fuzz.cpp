@@ -16,12 +16,14 @@
 #include "harness/campaign/campaign.h"
 #include "harness/campaign/log.h"
 #include "harness/campaign/merge.h"
+#include "harness/campaign/nights.h"
 #include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/engine_commands.h"
 #include "harness/cli/write_reports.h"
 #include "harness/generate/case.h"
 #include "harness/generate/outside.h"
+#include "harness/page/nights_page.h"
 #include "harness/run/device_choice.h"
 #include "harness/run/memory_check.h"
 #include "harness/run/planted.h"
@@ -138,13 +140,19 @@ CampaignOptions campaign_of(const Options& options) {
   return campaign;
 }
 
-ExitStatus merge(const Options& options) {
+// --merge and --nights run nothing, so most options would be ignored.
+void refuse_all_but(const Options& options, const std::vector<std::string>& read) {
   for (const OptionHelp& one : options.all()) {
-    const bool is_read =
-        one.name == "merge" || one.name == "corpus" || one.name == "json" || one.name == "quiet";
-    if (!is_read && options.has(one.name.c_str()))
-      throw RequestError("--merge runs nothing, so --" + one.name + " means nothing");
+    const bool is_read = std::ranges::find(read, one.name) != read.end();
+    if (!is_read && options.has(one.name.c_str())) {
+      throw RequestError("--" + read.front() + " runs nothing, so --" + one.name +
+                         " means nothing");
+    }
   }
+}
+
+ExitStatus merge(const Options& options) {
+  refuse_all_but(options, {"merge", "corpus", "json", "quiet"});
   if (!options.has("corpus"))
     throw RequestError("--merge: say with --corpus where the merged corpus goes");
   if (options.words().empty())
@@ -157,10 +165,20 @@ ExitStatus merge(const Options& options) {
   return ExitStatus::held;
 }
 
+ExitStatus show_nights(const Options& options) {
+  refuse_all_but(options, {"nights", "json", "html", "quiet"});
+  if (options.words().empty())
+    throw RequestError("--nights: name the reports: lockstep fuzz --nights FILE... --html PAGE");
+  const boost::json::object nights = nights_of(options.words());
+  write_reports(options, "", nights, nights_page);
+  std::fputs(fitted(nights_text(nights), terminal_at(STDOUT_FILENO)).c_str(), stdout);
+  return ExitStatus::held;
+}
+
 }  // namespace
 
 Options fuzz_options() {
-  Options options("fuzz", "[DIR...]",
+  Options options("fuzz", "[DIR | FILE...]",
                   "Runs random scenarios, engine against oracle, on worker processes. Equal seed, "
                   "profile and index,\n"
                   "equal case. A failing case is run again to tell races from certainties, and "
@@ -181,6 +199,9 @@ Options fuzz_options() {
       .flag("merge",
             "run nothing: add to --corpus what files of the folders DIR meet that it does not: "
             "features, pairs of them, classes of failures")
+      .flag("nights",
+            "run nothing: tell what the campaigns found whose JSON reports are FILE..., by night "
+            "and by class of failure; with --html on a page")
       .text("log", "write a line of JSON per case to this file")
       .flag("coverage", "print how often each feature was drawn, and pairs that never met")
       .flag("times", "tell where the time of a case on a GPU goes, by kind of call")
@@ -202,6 +223,8 @@ Options fuzz_options() {
                "a minute around one's own configuration")
       .example("lockstep fuzz --merge night-1 night-2 --corpus small",
                "few files that meet all that those of two nights do")
+      .example("lockstep fuzz --nights night-*/campaign-*.json --html nights.html",
+               "seeds and failures of many nights on one page")
       .example("lockstep fuzz --device cuda --with nccl,cudnn --budget 10m",
                "ten minutes with a process and a GPU for each rank");
   return options;
@@ -212,8 +235,11 @@ ExitStatus fuzz_command(const Words& words) {
   if (!options.parse(words)) return ExitStatus::held;
   const CommandFiles files(options, {"log"});
   if (options.has("merge")) return merge(options);
-  if (!options.words().empty())
-    throw RequestError("'" + options.words().front() + "': fuzz takes folders with --merge alone");
+  if (options.has("nights")) return show_nights(options);
+  if (!options.words().empty()) {
+    throw RequestError("'" + options.words().front() +
+                       "': fuzz takes words with --merge and --nights alone");
+  }
   if (options.has("like")) files.reads("--like", options.text("like"));
   if (asks_for_engine(options))
     return fuzz_on_engine(options, seed_of(options), likeness_of(options));

@@ -141,6 +141,10 @@ def check_judges(pages):
     pages.expect("difference", pages.count("difference", "svg.pack") == 1, "the packs are not drawn")
     pages.run("campaign", (1,), "fuzz", *sim, "--seed", 3, "--count", 8, "--jobs", 1, "--reruns", 1, "--plant", "rms-norm-forgets-eps")
     pages.expect("campaign", pages.count("campaign", "article") >= 1, "no card")
+    report = folder / "night.json"
+    pages.run("night", (1,), "fuzz", *sim, "--seed", 4, "--count", 6, "--jobs", 1, "--reruns", 1, "--plant", "rms-norm-forgets-eps", "--json", report)
+    text = pages.run("nights", (0,), "fuzz", "--nights", report)
+    pages.expect("nights", "fuzz --seed 4 --case" in text, "no line that runs a case again")
     pages.run("several", (0, 1), "verify", *sim, "-k", "offload", "--jobs", 1)
     pages.expect("several", pages.pages["several"].rows > 20 and pages.count("several", "div.filter") == 1, "no filter over its rows")
 
