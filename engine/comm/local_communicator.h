@@ -16,7 +16,9 @@ namespace lockstep {
 // The state of a rank that the other ranks read.
 struct LocalRank {
   explicit LocalRank(Device& device)
-      : ready(device, "peer has written"), done(device, "peer has read"), over(device) {}
+      : ready(device, "peer has written"),
+        done(device, "peer has read"),
+        over(device, "call is over") {}
   Event ready;  // Its `from` can be read.
   Event done;   // It has read the others' `from`.
   Event over;   // Its last call is over.

@@ -14,7 +14,7 @@ class CallOrder {
 
  private:
   struct Queue {
-    explicit Queue(Device& device) : over(device) {}
+    explicit Queue(Device& device) : over(device, "call is over") {}
     Event over;  // The last call is over.
     int last_stream = -1;
   };

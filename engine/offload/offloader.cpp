@@ -100,6 +100,12 @@ std::vector<std::vector<int>> Offloader::make_host_copies(const OffloadGroup& pl
   return faulty("offload-shares-pinned-buffers-between-slots", own, shared);
 }
 
+// The step at which the copies back of a group are called.
+static int return_step(const OffloadGroup& planned) {
+  const int reader = planned.returns_in_graph ? planned.h2d.begin : planned.h2d.end;
+  return faulty("reload-begins-at-its-reader", planned.h2d.begin, reader);
+}
+
 void Offloader::add_group(const OffloadGroup& planned) {
   const auto slots = static_cast<int>(plan_.slots);
   Group& group = *groups_.emplace_back(std::make_unique<Group>(device_, planned, slots));
@@ -113,7 +119,7 @@ void Offloader::add_group(const OffloadGroup& planned) {
   const int launched = faulty("delayed-offload-is-dropped", begin, group.delayed() ? never : begin);
   d2h_at_[faulty("offload-forgets-a-group", launched, groups_.size() == 1 ? never : launched)]
       .push_back(&group);
-  h2d_at_[planned.h2d.begin].push_back(&group);
+  h2d_at_[return_step(planned)].push_back(&group);
   needed_at_[planned.h2d.end].push_back(&group);
 }
 
@@ -284,7 +290,10 @@ void Offloader::throttle(const Event& done, Throttle how) {
   open_.in_flight.push_back(&done);
   const std::int64_t limit = inflight_limit();
   while (std::ssize(open_.in_flight) > limit) {
-    if (how == Throttle::waits) compute_.wait(*open_.in_flight.front());
+    const Event* const oldest = open_.in_flight.front();
+    const Event* const awaited =
+        faulty("throttle-waits-for-the-last-copy", oldest, open_.in_flight.back());
+    if (how == Throttle::waits) compute_.wait(*awaited);
     open_.in_flight.erase(open_.in_flight.begin());
   }
   most_in_flight = std::max<std::int64_t>(most_in_flight, std::ssize(open_.in_flight));

@@ -29,6 +29,15 @@ std::string short_name(const Work& work) {
 // A report draws so many hazards; its sentence counts them all.
 constexpr std::size_t kMostRecords = 8;
 
+// A transport of rank threads: how its calls wait for those of peers is the transport's affair.
+constexpr std::string_view kPeerHasWritten = "peer has written";
+bool is_of_transport(const std::string& event) {
+  return event == kPeerHasWritten || event == "peer has read" || event == "call is over";
+}
+// Whether copies or exchanges up to a record are waited for together. What one of them has left is
+// recorded beside that.
+bool ends_group(const std::string& event) { return !is_of_transport(event) && event != "bin left"; }
+
 // A poison op writes no value.
 bool is_poison(const Work& work) { return std::strcmp(work.name, PoisonMemory::kName) == 0; }
 
@@ -127,6 +136,7 @@ int Checker::enter(int stream) {
   const int thread = thread_of(stream);
   if (mutated("streams-run-before-their-host")) return thread;
   at(threads_, thread).clock.join(host().clock);
+  if (options_.needed) options_.needed->enters(thread, host().clock);
   return thread;
 }
 
@@ -148,7 +158,14 @@ void Checker::on(const RecordCall& record_call, const IssuedCall& issued) {
     capture_->events.insert(record_call.event);
     return;
   }
-  record(record_call.event, issued.stream, at(threads_, enter(issued.stream)).clock);
+  const int thread = enter(issued.stream);
+  record(record_call.event, issued.stream, at(threads_, thread).clock);
+  if (options_.needed == nullptr) return;
+  const std::string& name = event(record_call.event).name;
+  if (name == kPeerHasWritten)
+    options_.needed->begins_call(thread, issued.place.rank, at(threads_, thread).clock);
+  if (is_of_transport(name)) options_.needed->records_for_peers(record_call.event, thread);
+  if (ends_group(name)) options_.needed->ends_group(thread);
 }
 
 void Checker::record(int id, int stream, const Clock& clock) {
@@ -177,6 +194,8 @@ void Checker::on(const WaitCall& call, const IssuedCall& issued) {
   Clock& clock = at(threads_, enter(issued.stream)).clock;
   wait(clock, call.event, issued.stream, state);
   state.used.join(clock);
+  if (options_.needed && is_of_transport(state.name))
+    options_.needed->awaits_peers(call.event, thread_of(issued.stream));
 }
 
 void Checker::synchronize(int id, int stream) {
@@ -197,14 +216,15 @@ void Checker::synchronize(int id, int stream) {
 void Checker::on(const SubmitCall& call, const IssuedCall& issued) {
   if (captures(issued.stream)) return;
   std::vector<CheckedOperand> operands = op_operands(call.op);
-  perform(enter(issued.stream), {.name = call.op.type().name, .place = issued.place}, operands);
+  perform(enter(issued.stream), issued.stream, {.name = call.op.type().name, .place = issued.place},
+          operands);
 }
 
 void Checker::on(const CopyCall& copy, const IssuedCall& issued) {
   if (captures(issued.stream)) return;
   std::vector<CheckedOperand> operands = copy_operands(copy);
   const int thread = enter(issued.stream);
-  perform(thread,
+  perform(thread, issued.stream,
           {.name = "copy", .place = issued.place, .bytes = static_cast<std::int64_t>(copy.bytes)},
           operands);
   // A copy to pageable memory returns when it is done.
@@ -217,7 +237,8 @@ void Checker::on(const FillCall& fill, const IssuedCall& issued) {
   if (captures(issued.stream)) return;
   std::vector<CheckedOperand> operands = fill_operands(fill.to, fill.bytes);
   const auto size = static_cast<std::int64_t>(fill.bytes);
-  perform(enter(issued.stream), {.name = "fill", .place = issued.place, .bytes = size}, operands);
+  perform(enter(issued.stream), issued.stream,
+          {.name = "fill", .place = issued.place, .bytes = size}, operands);
 }
 
 void Checker::on(const HostAccessCall& call, const IssuedCall& issued) {
@@ -225,11 +246,12 @@ void Checker::on(const HostAccessCall& call, const IssuedCall& issued) {
   const Access access = call.writes ? Access::out : Access::in;
   std::vector<CheckedOperand> operands{
       {{access, const_cast<void*>(call.memory), 1, size, size}, 0, -1, true}};
-  perform(host_, {.name = call.writes ? "write" : "read", .place = issued.place, .bytes = size},
+  perform(host_, -1, {.name = call.writes ? "write" : "read", .place = issued.place, .bytes = size},
           operands);
 }
 
-void Checker::perform(int thread, const Work& work, std::vector<CheckedOperand>& operands) {
+void Checker::perform(int thread, int stream, const Work& work,
+                      std::vector<CheckedOperand>& operands) {
   if (stopped_) return;
   Clock& clock = at(threads_, thread).clock;
   const std::uint64_t time = clock.tick(thread);
@@ -259,6 +281,10 @@ void Checker::perform(int thread, const Work& work, std::vector<CheckedOperand>&
     if (touch.mode == Access::scratch) allocation.undefined.set(touch.box, work);
     if (is_poison(work) && !mutated("poison-is-a-value")) allocation.undefined.set(touch.box, work);
   }
+  if (options_.needed == nullptr) return;
+  const std::string& name = stream_name(stream);
+  const Lane lane = stream < 0 ? Lane::host : lane_named(name);
+  options_.needed->performs({thread, lane, name, work}, touches, clock);
 }
 
 // Null when there is nothing to check any further: pageable memory of the host, or a hazard that
@@ -493,6 +519,7 @@ void Checker::launch(GraphPlan& plan, int graph, int stream, const StepLocation&
   for (std::size_t lane = 1; lane < threads.size(); ++lane)
     clock(threads[lane]).join(clock(threads[0]));
 
+  if (options_.needed) options_.needed->launches(graph, threads, place.rank, clock(threads[0]));
   std::map<int, EventState> inside, external;
   for (GraphItem& item : plan.items) {
     const int thread = at(threads, item.lane);
@@ -501,6 +528,8 @@ void Checker::launch(GraphPlan& plan, int graph, int stream, const StepLocation&
       state.recorded = true;
       state.stream = item.lane == 0 ? stream : item.stream;
       state.clock = clock(thread);
+      if (options_.needed && ends_group(event(item.event).name))
+        options_.needed->ends_group(thread);
     } else if (item.kind == GraphItem::Kind::wait) {
       wait(clock(thread), item.event, item.stream,
            item.external ? event(item.event) : inside[item.event]);
@@ -508,10 +537,11 @@ void Checker::launch(GraphPlan& plan, int graph, int stream, const StepLocation&
       Work work = item.work;
       work.place.step = place.step;
       work.launch = plan.launches;
-      perform(thread, work, item.operands);
+      perform(thread, item.stream, work, item.operands);
     }
   }
   for (const int thread : threads) clock(threads[0]).join(clock(thread));
+  if (options_.needed) options_.needed->launched(graph, threads);
   plan.finished = clock(threads[0]);
   plan.launched_on = stream;
   ++plan.launches;

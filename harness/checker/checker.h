@@ -13,6 +13,7 @@
 #include "harness/checker/edge.h"
 #include "harness/checker/graph_edges.h"
 #include "harness/checker/hazard.h"
+#include "harness/checker/needed_order.h"
 #include "kernels/core/at.h"
 
 namespace lockstep {
@@ -22,7 +23,8 @@ struct CheckerOptions {
                      // does not run.
   // An error of the checker's own, planted: a name of Checker::mutations().
   std::string mutation = "";
-  std::set<Edge> dropped;  // Edges to do without, to see whether they are needed.
+  std::set<Edge> dropped;         // Edges to do without, to see whether they are needed.
+  NeededOrder* needed = nullptr;  // Told of the same run, to see which of its order is needed.
 };
 
 class Checker : public Observer {
@@ -116,7 +118,8 @@ class Checker : public Observer {
   void wait(Clock& clock, int event_id, int waiter, const EventState& state);
   void record(int event_id, int stream, const Clock& clock);  // Outside of graphs, or external.
 
-  void perform(int thread, const Work& work, std::vector<CheckedOperand>& operands);
+  // `stream`: the one that the work was put on, or captured on; -1 for the host.
+  void perform(int thread, int stream, const Work& work, std::vector<CheckedOperand>& operands);
   Allocation* locate(const CheckedOperand& operand, const Touch& touch);
   void judge(const Touch& touch, const Allocation& allocation);
   void judge_overlaps(const std::vector<Touch>& touches);

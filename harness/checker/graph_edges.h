@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/device/ledger.h"
-#include "harness/checker/clock.h"
+#include "harness/access/clock.h"
 #include "harness/checker/memory.h"
 
 namespace lockstep {

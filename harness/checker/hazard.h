@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/device/violation.h"
+#include "harness/access/touch.h"
 #include "harness/checker/hazard_record.h"
-#include "harness/checker/touch.h"
 
 namespace lockstep {
 

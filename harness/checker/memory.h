@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "harness/access/shadow.h"
 #include "harness/checker/live_blocks.h"
-#include "harness/checker/shadow.h"
 #include "harness/checker/undefined.h"
 #include "kernels/core/at.h"
 

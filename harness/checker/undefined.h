@@ -4,7 +4,7 @@
 #include <map>
 #include <optional>
 
-#include "harness/checker/touch.h"
+#include "harness/access/touch.h"
 
 namespace lockstep {
 

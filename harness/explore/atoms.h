@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "harness/checker/boxes.h"
+#include "harness/access/boxes.h"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/checker/touch.h"
+#include "harness/access/touch.h"
 #include "kernels/core/at.h"
 
 namespace lockstep {

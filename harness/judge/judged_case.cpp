@@ -238,10 +238,20 @@ RunOutcome observed_run(const JudgedCase& one, std::int64_t seed) {
   });
 }
 
+static void add_overlap(Costs& costs, const NeededOrder& order) {
+  const auto add = [&](const char* name, std::int64_t most) {
+    if (most > 0) costs["overlap"][name] = most;
+  };
+  add("copies_out_at_once", order.most_copies());
+  add("gathers_at_once", order.most_gathers());
+}
+
 RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& reference,
                           const SimOptions& sim, bool is_first) {
   return outcome_of([&](RunOutcome& outcome) {
-    Checker checker(one.checker_options());
+    NeededOrder needed(declared_order(one.scenario));
+    const bool judges_order = is_first && one.judges_order();
+    Checker checker(one.checker_options(judges_order ? &needed : nullptr));
     CallLog log(checker);
     const bool logs = one.options.edges && one.scenario.checker.hazards && is_first;
     Observer* judge = logs ? static_cast<Observer*>(&log) : one.observer(checker);
@@ -259,6 +269,10 @@ RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& referen
       outcome.step_memory = costs.step_memory();
     }
     if (outcome.holds() || is_of_looks(outcome, checker)) checker.throw_found();
+    if (judges_order && outcome.holds()) {
+      outcome.needless = needed.finding();
+      add_overlap(*outcome.costs, needed);
+    }
     if (logs && outcome.holds()) outcome.redundant_edges = redundant_edges(log);
     (*outcome.counters)[Counter::hazards_checked] = checker.checked();
     outcome.launches = checker.launches();

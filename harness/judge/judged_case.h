@@ -26,8 +26,8 @@ struct JudgedCase {
 
   bool checks_hazards() const { return scenario.checker.hazards && !options.bits_alone; }
   Observer* observer(Checker& checker) const { return checks_hazards() ? &checker : nullptr; }
-  CheckerOptions checker_options() const {
-    return {.mutation = options.planted.checker, .dropped = {}};
+  CheckerOptions checker_options(NeededOrder* needed = nullptr) const {
+    return {.mutation = options.planted.checker, .dropped = {}, .needed = needed};
   }
   SimOptions simulator(std::int64_t seed) const;
   // Whether each rank is a process of its own, which sees only its own calls.
@@ -35,6 +35,12 @@ struct JudgedCase {
   bool has_step_judge() const { return has_judge_of_steps(scenario, options.device); }
   // Whether costs are counted. A process counts those of its own ranks.
   bool counts_costs() const { return options.device == "sim" && !options.policy; }
+  // Whether order that no access needs is a finding. The passes of a capture set memory aside that
+  // other streams use, and wait for all of it.
+  bool judges_order() const {
+    return counts_costs() && checks_hazards() && options.planted.checker.empty() &&
+           scenario.cuda_graph.capture_passes == 0;
+  }
   bool explores() const {
     return options.device == "sim" && !options.policy && !ranks_are_processes();
   }
@@ -60,6 +66,7 @@ struct RunOutcome {
   std::optional<Counters> counters = {};
   std::optional<Costs> costs = {};
   StepMemory step_memory = {};
+  std::string needless = {};  // Order that the run did not need (NeededOrder).
   std::vector<std::string> redundant_edges = {};
   std::optional<Program> program = {};
   std::vector<bool> delayed = {};  // For each of checker.delays, whether it delayed a call.

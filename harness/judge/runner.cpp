@@ -62,6 +62,7 @@ std::optional<RunFinding> judge_costs(const JudgedCase& one, const RunOutcome& f
   };
   const std::string growth = memory_growth(one.scenario, first.step_memory);
   if (!growth.empty()) return finding(growth);
+  if (!first.needless.empty()) return finding(first.needless);
   // Rows hold the costs of all ranks, or of rank 0 where each is a process.
   if (one.ranks_are_processes() && one.options.ranks->first() > 0) return {};
   const std::string digest = cost_digest(one.scenario);

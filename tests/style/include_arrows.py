@@ -35,7 +35,8 @@ FLOORS = {
     ],
     "oracle": [["arithmetic"], ["ops"], ["model"], [""]],
     "harness": [
-        ["base", "checker", "costs", "inject"],
+        ["base", "access", "costs", "inject"],
+        ["checker"],
         ["explore"],
         ["case"],
         ["expect"],

@@ -52,9 +52,7 @@ inline std::string needs_outside(const std::string& name) {
 inline std::string not_in_random_scenarios(const std::string& name) {
   if (name.ends_with("-twice") && name != "reduce-runs-twice" && name != "replay-runs-twice")
     return "random scenarios have no row of costs";
-  if (name == "gather-waits-for-all-of-compute" || name == "inputs-have-room-for-two-packs" ||
-      name == "throttle-waits-for-the-newest-copy")
-    return "random scenarios have no row of costs";
+  if (name == "inputs-have-room-for-two-packs") return "random scenarios have no row of costs";
   if (name.starts_with("attention-tables-") || name == "attention-workspace-over-gradients")
     return "random scenarios do not ask for cuDNN's attention";
   if (name == "moe-capacity-in-another-order")

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "harness/checker/clock.h"
-#include "harness/checker/touch.h"
+#include "harness/access/clock.h"
+#include "harness/access/touch.h"
 
 namespace lockstep {
 

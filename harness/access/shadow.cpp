@@ -1,4 +1,4 @@
-#include "harness/checker/shadow.h"
+#include "harness/access/shadow.h"
 
 namespace lockstep {
 namespace {

@@ -28,6 +28,11 @@ class Clock {
     for (std::size_t k = 0; k < other.times_.size(); ++k)
       times_[k] = std::max(times_[k], other.times_[k]);
   }
+  void reach(int thread, std::uint64_t time) {
+    const std::size_t k = thread;
+    if (times_.size() <= k) times_.resize(k + 1);
+    times_[k] = std::max(times_[k], time);
+  }
   std::uint64_t tick(int thread) {
     const std::size_t k = thread;
     if (times_.size() <= k) times_.resize(k + 1);

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "engine/device/step_location.h"
-#include "harness/checker/boxes.h"
+#include "harness/access/boxes.h"
 #include "kernels/core/operand.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "harness/checker/boxes.h"
+#include "harness/access/boxes.h"
 
 #include <algorithm>
 

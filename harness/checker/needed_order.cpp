@@ -1,0 +1,254 @@
+#include "harness/checker/needed_order.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "harness/checker/hazard.h"
+#include "kernels/core/at.h"
+
+namespace lockstep {
+namespace {
+
+bool in_groups(Lane lane) {
+  return lane != Lane::host && lane != Lane::compute && lane != Lane::loads;
+}
+
+// In a graph. One communicator is one queue.
+bool is_exchange(const Work& work) {
+  const std::string_view name = work.name;
+  return name.starts_with("all_") || name.starts_with("reduce_scatter");
+}
+
+// The host, judges that read, and all that precedes the first step may have any order.
+bool is_free(Lane lane, const Work& work) {
+  return lane == Lane::host || std::string_view(work.place.part) == kLook || work.place.step < 0;
+}
+
+bool is_over(const Clock& clock, int thread, std::uint64_t time) {
+  return clock.at(thread) >= time;
+}
+
+}  // namespace
+
+Lane lane_named(const std::string& stream) {
+  if (stream == "compute") return Lane::compute;
+  if (stream == "d2h") return Lane::copies_out;
+  if (stream == "h2d") return Lane::copies_back;
+  if (stream == "gather") return Lane::gathers;
+  if (stream == "loader") return Lane::loads;
+  return Lane::other;
+}
+
+DeclaredOrder declared_order(const Scenario& scenario) {
+  DeclaredOrder declared{.max_inflight = scenario.offload.max_inflight,
+                         .each_pass_alone = scenario.offload.captured,
+                         .rotates = scenario.offload.pool_slack > 0,
+                         .copies_may_be_empty = scenario.model.moe.host_sync,
+                         .whole_steps = scenario.cuda_graph.impl == GraphImpl::full_iteration};
+  for (const Scenario::Block& block : scenario.blocks()) {
+    for (int layer = block.first; layer < block.first + block.count; ++layer) {
+      const bool together = scenario.cuda_graph.impl == GraphImpl::partial;
+      declared.stretch_of_layer.push_back(together ? block.first : layer);
+    }
+  }
+  return declared;
+}
+
+// ---- Calls --------------------------------------------------------------------------------------
+
+void NeededOrder::performs(const Item& item, const std::vector<Touch>& touches, const Clock& has) {
+  const std::uint64_t time = has.at(item.thread);
+  if (!stretches_.goes_on(item.thread, item.work, in_groups(item.lane))) judge(item.thread);
+  Clock& needed = needed_[item.thread];
+  if (is_free(item.lane, item.work)) needed.join(has);
+  justify(item, touches);
+  needed.reach(item.thread, time);
+  Stretch& stretch =
+      stretches_.add(item.thread, time, item.work, in_groups(item.lane), item.stream);
+  stretch.needed = needed;
+  stretch.has = has;
+  for (const Touch& touch : touches) memory_[touch.allocation].add(touch, needed);
+  note(item, has);
+}
+
+void NeededOrder::begins_call(int thread, int rank, const Clock& has) {
+  ranks_[rank].calls.push_back({thread, has.at(thread)});
+}
+
+void NeededOrder::awaits_peers(int event, int thread) {
+  needed_[thread].join(recorded_[event]);
+  if (Stretch* const last = stretches_.last(thread)) last->needed.join(recorded_[event]);
+}
+
+// A launch begins as one: whatever a node of it waits for from outside, all of its nodes wait for.
+// The first lane is judged, so the others may have what it has.
+void NeededOrder::launches(int graph, const std::vector<int>& threads, int rank, const Clock& has) {
+  Clock& first = needed_[threads.front()];
+  first.join(finished_[graph]);
+  if (declared_.whole_steps) first.join(ranks_[rank].moved);
+  for (std::size_t lane = 1; lane < threads.size(); ++lane) needed_[threads[lane]].join(has);
+}
+
+void NeededOrder::launched(int graph, const std::vector<int>& threads) {
+  Clock end;
+  for (const int thread : threads) end.join(needed_[thread]);
+  needed_[threads.front()].join(end);
+  finished_[graph] = end;
+}
+
+// ---- What is needed -----------------------------------------------------------------------------
+
+void NeededOrder::justify(const Item& item, const std::vector<Touch>& touches) {
+  Clock& needed = needed_[item.thread];
+  for (const Touch& touch : touches) {
+    Touch asks = touch;
+    if (item.lane == Lane::copies_out) asks.mode = Access::accum;  // Behind the last reader, too.
+    for (const Touch& earlier : memory_[touch.allocation].unordered(asks, needed)) {
+      if (earlier.thread == item.thread) continue;
+      needed.join(stretches_.waited_for(earlier.thread, earlier.time, item.work));
+      if (item.lane == Lane::compute) join_own_call(item.work, earlier, needed);
+    }
+  }
+  const Rank& rank = ranks_[item.work.place.rank];
+  needed.join(rank.loaded);
+  if (is_exchange(item.work)) needed.join(rank.exchanged);
+  if (item.lane == Lane::compute) needed.join(rank.throttled);
+  if (item.lane == Lane::gathers) needed.join(rank.outside_of_passes);
+  if (item.lane == Lane::copies_out && declared_.rotates) needed.join(rank.brought_back);
+  if (item.lane == Lane::copies_back) {
+    needed.join(rank.given);
+    if (declared_.copies_may_be_empty) needed.join(rank.throttled);
+  }
+  round_up(needed, item);
+}
+
+// Where a peer reads what this rank wrote, it does so in a call that is this rank's too: the rank
+// waits for its own part.
+void NeededOrder::join_own_call(const Work& waiter, const Touch& of_peer, Clock& needed) {
+  const int peer = of_peer.work.place.rank, rank = waiter.place.rank;
+  if (peer == rank) return;
+  const std::vector<Call>& theirs = ranks_[peer].calls;
+  const auto call = std::find_if(theirs.rbegin(), theirs.rend(), [&](const Call& one) {
+    return one.thread == of_peer.thread && one.time < of_peer.time;
+  });
+  if (call == theirs.rend()) return;
+  const std::ptrdiff_t number = theirs.rend() - call - 1;
+  const std::vector<Call>& own = ranks_[rank].calls;
+  if (number >= std::ssize(own)) return;
+  const Call& mine = at(own, number);
+  const bool has_items = needed_[mine.thread].at(mine.thread) > mine.time;
+  if (has_items) needed.join(stretches_.waited_for(mine.thread, mine.time + 1, waiter));
+}
+
+// Nobody waits for half a group.
+void NeededOrder::round_up(Clock& needed, const Item& item) const {
+  for (const auto& [thread, list] : stretches_.all()) {
+    const std::uint64_t time = needed.at(thread);
+    if (list.back().group < 0 || thread == item.thread || time == 0) continue;
+    const Clock& group = stretches_.waited_for(thread, time, item.work);
+    if (group.at(thread) > time) needed.join(group);
+  }
+}
+
+// ---- What is under way --------------------------------------------------------------------------
+
+void NeededOrder::note(const Item& item, const Clock& has) {
+  Rank& rank = ranks_[item.work.place.rank];
+  const Clock& needed = needed_[item.thread];
+  const std::uint64_t time = has.at(item.thread);
+  if (is_exchange(item.work)) rank.exchanged.join(needed);
+  if (in_groups(item.lane)) rank.moved.join(needed);
+  if (item.lane == Lane::loads) rank.loaded.join(needed);
+  if (item.lane == Lane::gathers) begin(rank.gathers, item, time);
+  if (item.lane == Lane::copies_out) {
+    begin(rank.out, item, time);
+    note_copy_out(item, rank);
+  }
+  if (item.lane == Lane::copies_back) {
+    rank.brought_back.join(needed);
+    begin(rank.back, item, time);
+    const Touch& last = rank.last_of_compute;
+    rank.back.back().runs_beside |= !is_over(has, last.thread, last.time);
+  }
+  if (item.lane == Lane::compute) note_compute(item, rank, has);
+}
+
+void NeededOrder::begin(std::vector<UnderWay>& list, const Item& item, std::uint64_t time) const {
+  const std::int64_t group = stretches_.group(item.thread);
+  if (list.empty() || list.back().thread != item.thread || list.back().group != group)
+    list.push_back({.thread = item.thread, .time = time, .group = group, .work = item.work});
+  list.back().time = time;
+}
+
+void NeededOrder::note_copy_out(const Item& item, Rank& rank) {
+  const Clock& needed = needed_[item.thread];
+  if (declared_.copies_may_be_empty) rank.throttled.join(needed);
+  const std::pair group(item.thread, stretches_.group(item.thread));
+  if (std::exchange(rank.last_copy, group) != group || rank.copies_out.empty())
+    rank.copies_out.emplace_back();
+  rank.copies_out.back() = needed;
+  while (declared_.max_inflight && std::ssize(rank.copies_out) > *declared_.max_inflight) {
+    rank.throttled.join(rank.copies_out.front());
+    rank.copies_out.pop_front();
+  }
+  // Who waits for what compute has done waits for this, too.
+  rank.given.join(rank.throttled);
+  if (Stretch* const last = stretches_.last(rank.last_of_compute.thread))
+    last->needed.join(rank.throttled);
+}
+
+void NeededOrder::note_compute(const Item& item, Rank& rank, const Clock& has) {
+  rank.given.join(needed_[item.thread]);
+  if (item.work.place.microbatch < 0) rank.outside_of_passes = rank.given;
+  rank.last_of_compute.thread = item.thread;
+  rank.last_of_compute.time = has.at(item.thread);
+  const auto over = [&](const UnderWay& one) { return is_over(has, one.thread, one.time); };
+  for (UnderWay& one : rank.back) {
+    if (over(one) && !one.runs_beside) {
+      find(describe(one.work, "h2d") + " comes back beside nothing: " +
+           describe(item.work, item.stream) + " waits for it, and is the next work of compute");
+    }
+    one.runs_beside = true;
+  }
+  for (auto* const list : {&rank.out, &rank.back, &rank.gathers}) std::erase_if(*list, over);
+  const std::int64_t copies = std::ssize(rank.out);
+  most_copies_ = std::max(most_copies_, copies);
+  most_gathers_ = std::max<std::int64_t>(most_gathers_, std::ssize(rank.gathers));
+  if (!declared_.max_inflight || declared_.each_pass_alone || copies <= *declared_.max_inflight)
+    return;
+  find(std::to_string(copies) + " groups of copies to the host may be under way beside " +
+       describe(item.work, item.stream) + ", and offload.max_inflight allows " +
+       std::to_string(*declared_.max_inflight));
+}
+
+// ---- Findings -----------------------------------------------------------------------------------
+
+// The thread's last stretch is over.
+void NeededOrder::judge(int thread) {
+  Stretch* const later = stretches_.last(thread);
+  if (later == nullptr) return;
+  const int more = later->needed.first_behind(later->has);
+  if (more < 0) return;
+  const std::uint64_t time = later->has.at(more);
+  const Stretch& earlier = stretches_.at(more, time);
+  const Work& work = time < earlier.last ? earlier.begins_with : earlier.ends_with;
+  find(describe(later->begins_with, later->stream) + " is ordered after " +
+       describe(work, earlier.stream) +
+       ", which it does not need: no access, declared limit or peer asks for that order");
+  later->needed.join(later->has);
+  needed_[thread].join(later->has);
+}
+
+void NeededOrder::find(const std::string& text) {
+  if (findings_++ == 0) first_ = text;
+}
+
+std::string NeededOrder::finding() {
+  for (const auto& [thread, list] : stretches_.all()) judge(thread);
+  if (findings_ < 2) return first_;
+  const std::int64_t others = findings_ - 1;
+  return first_ + " (and " + std::to_string(others) + (others == 1 ? " other)" : " others)");
+}
+
+}  // namespace lockstep
