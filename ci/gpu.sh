@@ -77,6 +77,9 @@ for scenario in packed-fallback-mix hybrid-in-flight-3 full-iteration; do
   done
 done
 row pressure env LOCKSTEP_BIN="$(dirname "$lockstep")" bash "$here/pressure.sh" 3 "${JOBS:-2}"
+# Ranks that are processes, over NCCL where the machine has a GPU for each, and attention by cuDNN.
+row outside env OUT="$(realpath "$out")/outside" LOCKSTEP="$lockstep" DEVICE=cuda BUDGET="${OUTSIDE_S:-1200}" \
+  bash "$here/campaign.sh" --with nccl,processes,cudnn
 row bench "$lockstep" bench --device cuda --json "$out/bench.json" "$(scenario long-hybrid)"
 for scenario in hybrid-in-flight-3 long-hybrid; do
   row "digest.$scenario" same_digest "$scenario"

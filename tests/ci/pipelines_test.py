@@ -12,7 +12,7 @@ import run_job
 SKIPPED = 77
 # Labels that a test may carry (contract of the command line).
 LABELS = {"host", "gpu", "multi_gpu", "net", "slow", "canary"}
-JOBS = {"cpu", "gpu", "nightly-gpu", "nightly-sanitizers", "nightly"}
+JOBS = {"cpu", "gpu", "nightly-gpu", "nightly-outside", "nightly-sanitizers", "nightly"}
 
 
 def github_steps(pipeline):
@@ -72,6 +72,8 @@ def job_complaints(root, lockstep):
             if status:
                 yield f"{pipeline} {job}: `{step}` left with {status}: {output[-800:]}"
             of_job = {"nightly-gpu": {"out/gpu/summary.txt"},
+                      "nightly-outside": {f"out/outside/{name}" for name in (
+                          "log-0.ndjson", "campaign-0.json", "campaign-0.xml", "campaign-0.html")},
                       "nightly-sanitizers": {f"out/sanitizers/address/{name}" for name in (
                           "ctest.xml", "verify.xml", "fuzz.ndjson", "fuzz.xml", "summary.txt")}}
             wanted = of_job[job] if job in of_job else {"out/ctest.xml"} | {
@@ -115,7 +117,7 @@ def test_itself(root):
     bad = [("cpu", "if true; then"), ("gpu", "bash ci/none.sh"), ("nightly", "ctest -L '^(gpus|slow)$'")]
     assert len(list(complaints(root, "bad", bad))) == 5
     assert list(complaints(root, "bad", [("cpu", "true")])) == [
-        "bad: jobs missing: ['gpu', 'nightly', 'nightly-gpu', 'nightly-sanitizers']"]
+        "bad: jobs missing: ['gpu', 'nightly', 'nightly-gpu', 'nightly-outside', 'nightly-sanitizers']"]
     assert len(list(artefact_complaints("bad", ""))) == 4
 
 

@@ -24,8 +24,8 @@ STUBS = {
     "dpkg-query": "echo installed\n",
     "nvidia-smi": 'echo "GPU 0: NVIDIA H200 (UUID: GPU-a)"; echo "GPU 1: NVIDIA H200 (UUID: GPU-b)"\n',
 }
-# Campaigns of a second and three cases, in place of what a night takes.
-LITTLE = ((r"\bBUDGET=\d+", "BUDGET=1"), (r"\bCASES=\d+", "CASES=3"))
+# Campaigns of a second and three cases, in place of what a night takes; those that must draw something take longer.
+LITTLE = ((r"\bBUDGET=\d+(?=.*--with)", "BUDGET=10"), (r"\bBUDGET=\d+(?!.*--with)", "BUDGET=1"), (r"\bCASES=\d+", "CASES=3"))
 STUBBED_SCRIPTS = {"ci/fuzz_target.sh": 'mkdir -p "$OUT"\n', "ci/gpu.sh": 'mkdir -p "$OUT" && echo held >"$OUT/summary.txt"\n'}
 
 
