@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <list>
+#include <map>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "harness/expect/expectations.h"
 #include "scenarios/documents/layout.h"
@@ -66,12 +69,13 @@ class Tally {
   GraphTally result() const { return tally_; }
 
  private:
-  // The key of a graph of several passes: training or not, and their number.
-  using Key = std::pair<bool, std::size_t>;
+  // Graphs of one kind record equally many calls, whatever their bucket. A graph of several passes:
+  // training or not, and their number; one of a region: its place among the graphs of a bucket.
+  using Kind = std::pair<bool, std::int64_t>;
   struct Bucket {
     int number;
     std::int64_t graphs = 0, bytes = 0;
-    std::set<Key> keys = {};
+    std::set<Kind> kinds = {};
   };
 
   void replay_regions(int number) {
@@ -79,12 +83,16 @@ class Tally {
     Bucket& bucket = use(number);
     if (bucket.graphs > 0) return;
     ++tally_.buckets;
-    capture(bucket, graphs_of_a_bucket_);
+    std::vector<Kind> kinds;
+    for (std::int64_t graph = 0; graph < graphs_of_a_bucket_; ++graph)
+      kinds.emplace_back(true, graph);
+    capture(bucket, kinds);
   }
   void replay_all(const std::vector<int>& buckets, bool training) {
     if (holds(buckets, -1)) return;
     Bucket& bucket = use(*std::max_element(buckets.begin(), buckets.end()));
-    if (bucket.keys.insert({training, buckets.size()}).second) capture(bucket, 1);
+    const Kind kind(training, std::ssize(buckets));
+    if (bucket.kinds.insert(kind).second) capture(bucket, {kind});
   }
 
   // The last in the list is the one that was used last.
@@ -95,15 +103,18 @@ class Tally {
     held_.splice(held_.end(), held_, found);
     return held_.back();
   }
-  void capture(Bucket& bucket, std::int64_t graphs) {
-    bucket.graphs += graphs;
-    for (; graphs > 0; --graphs, ++tally_.captured) {
-      const std::size_t number = tally_.captured;
-      if (number < calls_.size()) bucket.bytes += kBytesOfACall * calls_[number];
-    }
+  void capture(Bucket& bucket, const std::vector<Kind>& kinds) {
+    bucket.graphs += std::ssize(kinds);
+    for (const Kind& kind : kinds) bucket.bytes += kBytesOfACall * calls_of(kind);
     const std::int64_t limit = scenario_.cuda_graph.graph_memory_limit;
     for (; limit > 0 && held_.size() > 1 && bytes() > limit; held_.pop_front())
       tally_.evicted += held_.front().graphs;
+  }
+  // The first graph of a kind says how many calls it recorded; what later ones recorded is judged.
+  std::int64_t calls_of(const Kind& kind) {
+    const std::size_t number = tally_.captured++;
+    const std::int64_t recorded = number < calls_.size() ? calls_[number] : 0;
+    return first_of_kind_.try_emplace(kind, recorded).first->second;
   }
   std::int64_t bytes() const {
     std::int64_t sum = 0;
@@ -115,6 +126,7 @@ class Tally {
   std::span<const std::int64_t> calls_;
   std::int64_t graphs_of_a_bucket_;
   std::list<Bucket> held_;
+  std::map<Kind, std::int64_t> first_of_kind_;
   GraphTally tally_;
 };
 

@@ -18,8 +18,9 @@ struct GraphTally {
   std::int64_t captured = 0, evicted = 0;  // Graphs of a rank.
   std::int64_t buckets = 0;  // How often the graphs of all regions were captured for a bucket.
 };
-// `calls`: how many each graph of a rank recorded, in order of capture; beyond its end none.
-// Without a limit nothing depends on it.
+// `calls`: how many each graph of a rank recorded, in order of capture; beyond its end none. Only
+// the first graph of each kind is asked, so that a later one of another size is found. Without a
+// limit nothing depends on it.
 GraphTally tally_graphs(const Scenario& scenario, const DataSource& data,
                         std::span<const std::int64_t> calls = {});
 

@@ -3,9 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
+#include "harness/run/suite.h"
+#include "harness/run/worker.h"
 #include "tests/engine/train/training_run.h"
+#include "tests/support/program.h"
 
 namespace lockstep {
 namespace {
@@ -86,6 +90,40 @@ TEST(GraphMemory, AWholeStepIsOneGraph) {
   s.training.change_microbatches_at = {
       {2, 1}};  // Another count is another graph, of training and of evaluation.
   expect(s, 6, 2);
+}
+
+// The second bucket's graphs recorded three calls each. The model takes them for one each, as the
+// first bucket's are, so it evicts nothing where the engine, with 20 calls, would.
+TEST(GraphMemory, ALaterGraphSaysNothingOfItsSize) {
+  const Scenario s = scenario({{{5}, {5, 5}}}, 3 * kBucket);
+  std::vector<std::int64_t> calls(12, 1);
+  std::fill(calls.begin() + 4, calls.begin() + 8, 3);
+  EXPECT_EQ(tally_graphs(s, *open_data(s), calls).evicted, 0);
+  std::fill(calls.begin(), calls.begin() + 4, 3);  // Those of the first bucket hold for all.
+  EXPECT_EQ(tally_graphs(s, *open_data(s), calls).evicted, 16);
+}
+
+// Judges hold on to what graphs recorded, never to a graph: it is evicted and destroyed as if
+// nobody looked.
+TEST(GraphMemory, JudgesKeepNoGraph) {
+  std::vector<ScenarioError> errors;
+  for (const char* name : {"graph-memory-limit", "graph-memory-limit-full-iteration"}) {
+    std::vector<PlannedCase> cases = plan_file(library_file(name), true, errors);
+    ASSERT_FALSE(cases.empty());
+    Scenario judged = cases.front().scenario, alone = judged;
+    alone.checker.hazards = false;
+    const WorkerOptions worker{.fork = true, .timeout_s = 60};
+    const CaseResult with = run_in_worker(judged, {}, worker);
+    const CaseResult without = run_in_worker(alone, {}, worker);
+    ASSERT_EQ(with.verdict, Verdict::holds) << with.reason;
+    ASSERT_EQ(without.verdict, Verdict::holds) << without.reason;
+    for (const Counter counter :
+         {Counter::graphs_captured, Counter::graphs_evicted, Counter::graph_replays})
+      EXPECT_EQ(with.counters.at(counter), without.counters.at(counter)) << name;
+    EXPECT_GT(with.counters.at(Counter::graphs_evicted), 0) << name;
+    for (const char* group : {"calls", "memory"})
+      EXPECT_EQ(with.costs.at(group), without.costs.at(group)) << name << " " << group;
+  }
 }
 
 TEST(GraphMemory, BeforeTheEndOfTheWarmUpNothingIsCaptured) {
