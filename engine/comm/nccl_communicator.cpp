@@ -26,7 +26,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kHang = 4;                   // Exit status.
+constexpr int kHang = 4;  // Exit status.
+constexpr std::chrono::seconds kPatience{2};
 constexpr const char* kMemory = "memory";  // The purpose of calls that allocate registered memory.
 
 // Watches that calls end: calls on the device, and calls of the library that block the host, as
@@ -68,10 +69,21 @@ class Watchdog {
       const std::lock_guard lock(mutex_);
       const std::string failure = ranks_ != nullptr && !in_call_ ? ranks_->failure() : "";
       if (!failure.empty()) end(failure);
-      if (!in_call_ && (ranks_ == nullptr || !ranks_->busy())) since_ = Clock::now();
+      if (!in_call_ && (ranks_ == nullptr || !ranks_->busy()))
+        since_ = Clock::now();
+      else
+        end_if_one_has_left();
       if (Clock::now() - since_ > store_.deadline())
         end("a collective is not done within the deadline");
     }
+  }
+  // Calls that wait for a rank which is no longer there are never done. One that failed by itself
+  // may have put its part on the device before.
+  void end_if_one_has_left() const {
+    const int lost = store_.one_that_is(Store::lost), failed = store_.one_that_is(Store::failed);
+    if (lost >= 0) end("rank " + std::to_string(lost) + " has left");
+    if (failed >= 0 && Clock::now() - since_ > kPatience)
+      end("rank " + std::to_string(failed) + " has left");
   }
   [[noreturn]] void end(const std::string& why) const {
     std::string said = "lockstep: rank " + std::to_string(store_.rank()) + ": " + why + ": " +

@@ -98,10 +98,9 @@ std::string Store::within() const {
   return text;
 }
 
-// Others leave because of it, and are seen first.
-int Store::lost_one() const {
+int Store::one_that_is(State state) const {
   for (int peer = 0; peer < ranks_; ++peer) {
-    if (peer != rank_ && last_of(peer).state == lost) return peer;
+    if (peer != rank_ && last_of(peer).state == state) return peer;
   }
   return -1;
 }
@@ -115,7 +114,8 @@ void Store::await(Mark mark) {
       if (static_cast<std::int32_t>(seen.rounds - rounds_) >= 0) break;
       const bool left = seen.gone >= 0;
       if (left || Clock::now() >= deadline) {
-        const int unheard = silent(), dead = lost_one();
+        // Others leave because of a rank that is lost, and are seen first.
+        const int unheard = silent(), dead = one_that_is(lost);
         throw CollectiveHang("rank " +
                              std::to_string(left           ? (dead >= 0 ? dead : seen.gone)
                                             : unheard >= 0 ? unheard

@@ -36,6 +36,8 @@ class Store {
   Clock::duration deadline() const { return deadline_; }
   // Says which rank waits where, if this rank waits in `call`. May be called from any thread.
   std::string report(const CollectiveCall& call) const;
+  // A rank that is known to have ended in that state, or -1. May be called from any thread.
+  int one_that_is(State state) const;
 
   // Called before each wait for other ranks in a process with several ranks; returns when all ranks
   // of this process have called it. Must be set before the first round.
@@ -93,7 +95,6 @@ class Store {
 
  private:
   void await(Mark mark);
-  int lost_one() const;  // A rank that is known to be lost, or -1.
   std::size_t announced_by(int peer) const;
 
   int rank_, ranks_;

@@ -480,6 +480,27 @@ TEST(Nccl, ComparesCallsBeforeTheyAreMade) {
     EXPECT_THAT(one.words, HasSubstr("ranks call different collectives: rank "));
 }
 
+// The host waits for the device, where the call that rank 1 has no part in is never done. What is
+// known of rank 1 ends rank 0 long before the deadline.
+TEST(Nccl, EndsAtOnceWhenARankIsLost) {
+  const TemporaryFolder folder;
+  const auto start = std::chrono::steady_clock::now();
+  const auto ended = ended_of(Library::hangs, 60, folder,
+                              [&](Communicator& c, auto& gather, auto&, auto& from, auto& to) {
+                                c.all_gather(gather, {"gather", 0}, to.data(), from.data(), 16);
+                                c.all_gather(gather, {"gather", 1}, to.data(), from.data(), 16);
+                                c.barrier();
+                                if (c.rank() == 1) ::_exit(9);
+                                SharedMemoryStore::tell_lost({folder / "ranks"}, 1, 2);
+                                for (;;) ::pause();
+                              });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  EXPECT_EQ(ended[0].status, 4) << ended[0].words;
+  EXPECT_THAT(slurp(folder / "stderr0"),
+              AllOf(HasSubstr("rank 1 has left: rank 0 waits in collective"),
+                    HasSubstr("rank 1 was lost after collective")));
+}
+
 // The second call is never done: the host is in a wait that no library ends.
 TEST(Nccl, EndsWhenACallIsNotDoneOrFails) {
   for (const Library library : {Library::hangs, Library::fails}) {
