@@ -19,6 +19,7 @@
 #include "harness/run/device_choice.h"
 #include "harness/run/rank_teams.h"
 #include "harness/run/run_case.h"
+#include "harness/run/worker.h"
 #include "harness/run/worker_place.h"
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
@@ -172,6 +173,7 @@ CaseResult CampaignJobs::run(const Job& job, const CampaignCase& one, Ranks& ran
   if (one.invalid) return judge_invalid_case(*one.invalid);
   RunOptions run = cases_.run_options(job);
   run.teams = &ranks.of(job);
+  tell_running_op_at_abort();
   plant_fault(run.planted.engine);
   if (fault(kCrashFault)) ::raise(SIGSEGV);
   while (fault(kHangFault)) ::pause();

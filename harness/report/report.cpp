@@ -165,11 +165,45 @@ bool fails(const CaseResult& result) {
   return result.verdict != Verdict::holds && result.verdict != Verdict::skipped;
 }
 
+// The op that writes a gradient or a loss of ours, by its name: these are sums, which no op stores
+// alone. "" for other tensors, and for those of another engine.
+static std::string writer_of(const FirstDifference& where) {
+  static constexpr std::pair<std::string_view, const char*> kWriters[] = {
+      {".experts.fc1.weight.gradient", "expert_weight_gradient"},
+      {".experts.fc2.weight.gradient", "expert_weight_gradient"},
+      {"router.weight.gradient", "router_weight_gradient"},
+      {"embedding.weight.gradient", "embedding_backward"},
+      {".conv.weight.gradient", "conv_backward"},
+      {".conv.bias.gradient", "conv_backward"},
+      {".dt_bias.gradient", "scan_backward"},
+      {".a_log.gradient", "scan_backward"},
+      {".d.gradient", "scan_backward"},
+      {"gated_norm.gain.gradient", "gated_norm_backward"},
+      {"norm.gain.gradient", "rms_norm_backward"},
+      {".weight.gradient", "linear_weight_gradient"},
+      {"aux_loss", "router_loss"},
+      {"z_loss", "router_loss"},
+      {"loss", "microbatch_loss"}};
+  if (!where.got_from.empty()) return "";
+  for (const auto& [name, op] : kWriters) {
+    if (where.tensor.ends_with(name)) return op;
+  }
+  return "";
+}
+
+// ", written by adamw".
+static std::string written_by(const FirstDifference& where) {
+  const std::string writer = writer_of(where);
+  if (where.op.empty() && writer.empty()) return "";
+  const bool both = !where.op.empty() && !writer.empty();
+  return ", written by " + writer + (both ? " and " : "") + where.op;
+}
+
 std::vector<std::pair<std::string, std::string>> difference_rows(const FirstDifference& where) {
   std::vector<std::pair<std::string, std::string>> rows{
       {"place", "step " + std::to_string(where.step) + where_part("rank", where.rank) +
                     where_part("microbatch", where.microbatch) + where_part("layer", where.layer)},
-      {"tensor", where.tensor + (where.op.empty() ? "" : ", written by " + where.op)}};
+      {"tensor", where.tensor + written_by(where)}};
   if (where.index >= 0) {
     rows.emplace_back(
         "element", "[" + std::to_string(where.row) + ", " + std::to_string(where.column) + "]" +

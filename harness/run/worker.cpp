@@ -40,8 +40,10 @@ extern "C" void tell_running_op(int) {
   std::fprintf(stderr, "%s%s%s%s\n", kRunningOp, text, seen[0] == '\0' ? "" : "; before it ", seen);
 }
 
+void tell_running_op_at_abort() { std::signal(SIGABRT, tell_running_op); }
+
 CaseResult run_with_fault(const Scenario& scenario, const RunOptions& run) {
-  std::signal(SIGABRT, tell_running_op);
+  tell_running_op_at_abort();
   plant_fault(run.planted.engine);
   if (fault(kCrashFault)) std::abort();
   while (fault(kHangFault)) ::pause();

@@ -20,6 +20,8 @@ struct WorkerOptions {
 inline constexpr const char* kCrashFault = "harness-test-crash";
 inline constexpr const char* kHangFault = "harness-test-hang";
 
+// From here on this process says which op ran when a broken contract ends it.
+void tell_running_op_at_abort();
 // Runs a case in this process, with the fault that `run` plants.
 CaseResult run_with_fault(const Scenario& scenario, const RunOptions& run);
 CaseResult run_in_worker(const Scenario& scenario, const RunOptions& run,

@@ -120,6 +120,8 @@ class Hunt {
     std::fflush(stdout);
   }
   double seconds() const { return seconds_; }
+  // What the failure of the smallest scenario says, for a reader who asks whether it names the op.
+  const std::string& report() const { return smallest_; }
 
  private:
   std::string planted() const {
@@ -157,14 +159,14 @@ class Hunt {
     shrink_seconds_ = watch.seconds();
     EXPECT_EQ(ran.status, 0) << "the smallest was not reached: " << ran.out << ran.err;
     EXPECT_LE(shrink_seconds_, kMostShrinking);
-    const std::string smallest = failure_in(ran.out);
-    if (smallest.empty()) return;
+    smallest_ = failure_in(ran.out);
+    if (smallest_.empty()) return;
     small_ = file;
     // Which result of a resumed run differs first is a matter of sizes.
-    const bool resumed = is_of_the_resumed_run(smallest) && is_of_the_resumed_run(found_);
-    EXPECT_TRUE(resumed || judge_in(smallest) == judge_in(found_)) << found_ << smallest;
-    expect_replays(small_, smallest);
-    expect_replays(token_in(smallest), smallest);
+    const bool resumed = is_of_the_resumed_run(smallest_) && is_of_the_resumed_run(found_);
+    EXPECT_TRUE(resumed || judge_in(smallest_) == judge_in(found_)) << found_ << smallest_;
+    expect_replays(small_, smallest_);
+    expect_replays(token_in(smallest_), smallest_);
     const Ran mended = run_lockstep("verify --device sim --quiet " + small_);
     EXPECT_EQ(mended.status, 0) << "fails without the fault too: " << mended.out << mended.err;
   }
@@ -191,7 +193,7 @@ class Hunt {
   const ListedFault fault_;
   const std::uint64_t seed_;
   const TemporaryFolder folder_;
-  std::string found_, file_, small_, features_;
+  std::string found_, file_, small_, smallest_, features_;
   double seconds_ = 0, shrink_seconds_ = 0;
   std::int64_t scenarios_ = 0, documents_ = 0;
   int modules_ = 0, replayed_ = 0;
@@ -217,11 +219,14 @@ TEST(CampaignFaults, AreFoundShrunkAndReplayed) {
       "feature | replays |");
   std::puts("|---|---|---|---|---|---|---|---|---|---|");
   std::vector<double> seconds;
+  std::string reports;
   for (std::size_t i = 0; i < faults.size(); ++i) {
     Hunt hunt(faults[i], (seed >> 1) + i);
     hunt.run();
     seconds.push_back(hunt.seconds());
+    reports += "\n" + faults[i].name + "\n" + hunt.report();
   }
+  std::printf("\nreports of the smallest scenarios:\n%s\n", reports.c_str());
   ASSERT_FALSE(seconds.empty());
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2];

@@ -45,6 +45,10 @@ inline const std::map<std::string, Equivalent>& equivalent_faults() {
 inline std::string needs_outside(const std::string& name) {
   const bool in_processes =
       name.starts_with("a-rank-captures-") || name == "captured-calls-in-no-order";
+  const bool by_cudnn = name == "max-seqlen-of-the-first-captured-pack" ||
+                        name == "attention-workspace-over-gradients" ||
+                        name.starts_with("attention-tables-");
+  if (by_cudnn) return "cudnn";
   return in_processes ? "processes" : "";
 }
 
@@ -53,8 +57,6 @@ inline std::string not_in_random_scenarios(const std::string& name) {
   if (name.ends_with("-twice") && name != "reduce-runs-twice" && name != "replay-runs-twice")
     return "random scenarios have no row of costs";
   if (name == "inputs-have-room-for-two-packs") return "random scenarios have no row of costs";
-  if (name.starts_with("attention-tables-") || name == "attention-workspace-over-gradients")
-    return "random scenarios do not ask for cuDNN's attention";
   if (name == "moe-capacity-in-another-order")
     return "the factors of random scenarios are the same in any order";
   if (name == "evaluation-graph-without-its-count" ||

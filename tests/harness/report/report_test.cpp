@@ -80,6 +80,26 @@ TEST(FailureBlock, NamesTheElementAndTheReplay) {
   }
 }
 
+// A gradient has no op of its own in the result: its name says which op writes it, and what comes
+// from another engine has no op of ours.
+TEST(FailureBlock, NamesTheOpThatWritesAGradientOrALoss) {
+  CaseResult result = violated();
+  FirstDifference& where = *result.first_difference;
+  const auto tensor_line = [&](const std::string& tensor, const std::string& op) {
+    where.tensor = tensor;
+    where.op = op;
+    return failure_block(result);
+  };
+  EXPECT_THAT(tensor_line("layers.0.a_log.gradient", ""), HasSubstr("written by scan_backward\n"));
+  EXPECT_THAT(tensor_line("head.weight.gradient", "accumulate"),
+              HasSubstr("written by linear_weight_gradient and accumulate\n"));
+  EXPECT_THAT(tensor_line("layers.0.aux_loss", ""), HasSubstr("written by router_loss\n"));
+  EXPECT_THAT(tensor_line("loss", ""), HasSubstr("written by microbatch_loss\n"));
+  EXPECT_THAT(tensor_line("norm", ""), testing::Not(HasSubstr("written by")));
+  where.got_from = "a run";
+  EXPECT_THAT(tensor_line("loss", ""), testing::Not(HasSubstr("written by")));
+}
+
 // Two neighbours in bf16 are one step apart, as they are stored.
 TEST(FailureBlock, CountsInTheTypeThatIsStored) {
   CaseResult result = violated();
