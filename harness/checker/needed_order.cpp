@@ -233,8 +233,12 @@ void NeededOrder::judge(int thread) {
   const std::uint64_t time = later->has.at(more);
   const Stretch& earlier = stretches_.at(more, time);
   const Work& work = time < earlier.last ? earlier.begins_with : earlier.ends_with;
-  find(describe(later->begins_with, later->stream) + " is ordered after " +
-       describe(work, earlier.stream) +
+  const int rank = later->place.rank, other = earlier.place.rank;
+  const auto of_rank = [&](int number) {
+    return rank == other ? std::string() : " of rank " + std::to_string(number);
+  };
+  find(describe(later->begins_with, later->stream) + of_rank(rank) + " is ordered after " +
+       describe(work, earlier.stream) + of_rank(other) +
        ", which it does not need: no access, declared limit or peer asks for that order");
   later->needed.join(later->has);
   needed_[thread].join(later->has);
