@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 import run_job
 
@@ -102,6 +103,18 @@ def test_job_runner(root, lockstep):
     assert sum(name.endswith("-seed-6/campaign-0.json") for name in earlier) == 1, made
 
 
+def test_copied_tree():
+    """Without git all is copied but builds, which are folders: ci/build.sh is none."""
+    with tempfile.TemporaryDirectory() as temporary:
+        root, copy = pathlib.Path(temporary) / "root", pathlib.Path(temporary) / "copy"
+        for name in ("ci/build.sh", "build/bin/lockstep", "build-host-asan/a.o", "docs/a.md"):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text("a")
+        copy.mkdir()
+        run_job.copy_tree(root, copy)
+        assert {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()} == {"ci/build.sh", "docs/a.md"}
+
+
 def test_little_jobs(root, lockstep):
     """A job that is real may be shortened, and given an environment."""
     rows, _ = run_job.run_job(root, "github", "cpu", "nobody", "", ["BUDGET=9000 bash -c 'echo $BUDGET'", "CASES=77 bash -c 'echo $CASES $WORD'"],
@@ -133,6 +146,7 @@ def main():
         return SKIPPED
     root = options.root.resolve()
     test_itself(root)
+    test_copied_tree()
     found = list(scripts_that_do_not_parse(root))
     every_step = []
     for name, steps_of in (("github-actions.yml", github_steps), ("gitlab-ci.yml", gitlab_steps)):

@@ -52,9 +52,12 @@ def jobs_of(root, pipeline):
 
 def copy_tree(root, folder):
     """The tree as a checkout has it: what git knows, or where there is no git, all but builds."""
-    listed = subprocess.run(["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"], capture_output=True, check=False)
+    # Root may be asked for the checkout of somebody else, which git refuses unless it is told.
+    listed = subprocess.run(["git", "-c", "safe.directory=*", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"], capture_output=True, check=False)
     if listed.returncode:
-        shutil.copytree(root, folder, ignore=shutil.ignore_patterns("build*", ".git"), dirs_exist_ok=True)
+        left_out = lambda here, names: {name for name in names if name == ".git" or (
+            name.startswith("build") and (pathlib.Path(here) / name).is_dir())}
+        shutil.copytree(root, folder, ignore=left_out, dirs_exist_ok=True)
         return
     for name in filter(None, listed.stdout.decode().split("\0")):
         if (root / name).is_file():

@@ -24,9 +24,7 @@ namespace {
 namespace json = boost::json;
 namespace fs = std::filesystem;
 
-fs::path folder() {
-  return fs::path(root_path()) / "tests/oracle/fixtures";
-}
+fs::path folder() { return fs::path(root_path()) / "tests/oracle/fixtures"; }
 
 std::vector<fs::path> files() {
   std::vector<fs::path> list;
