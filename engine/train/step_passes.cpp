@@ -32,7 +32,9 @@ HookCall StepLoop::hook_call(const MicrobatchPass& pass) const {
 }
 
 void StepLoop::run_hooks(int module, HookPoint point, const MicrobatchPass& pass) {
-  const bool is_empty = point == HookPoint::backward_post && packs_.tokens_in(pass.microbatch) == 0;
+  // A capture's pass may be of a microbatch that this step does not have.
+  const bool is_empty = point == HookPoint::backward_post && pass.microbatch < packs_.count() &&
+                        packs_.tokens_in(pass.microbatch) == 0;
   const bool left_out = faulty("no-reduction-without-documents", false, is_empty);
   if (left_out) return;
   hooks_.run(module, point, hook_call(pass));

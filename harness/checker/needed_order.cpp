@@ -42,7 +42,7 @@ Lane lane_named(const std::string& stream) {
 
 DeclaredOrder declared_order(const Scenario& scenario) {
   DeclaredOrder declared{.max_inflight = scenario.offload.max_inflight,
-                         .each_pass_alone = scenario.offload.captured,
+                         .captured_copies = scenario.offload.captured,
                          .rotates = scenario.offload.pool_slack > 0,
                          .copies_may_be_empty = scenario.model.moe.host_sync,
                          .whole_steps = scenario.cuda_graph.impl == GraphImpl::full_iteration};
@@ -215,7 +215,7 @@ void NeededOrder::note_compute(const Item& item, Rank& rank, const Clock& has) {
   const std::int64_t copies = std::ssize(rank.out);
   most_copies_ = std::max(most_copies_, copies);
   most_gathers_ = std::max<std::int64_t>(most_gathers_, std::ssize(rank.gathers));
-  if (!declared_.max_inflight || declared_.each_pass_alone || copies <= *declared_.max_inflight)
+  if (!declared_.max_inflight || declared_.captured_copies || copies <= *declared_.max_inflight)
     return;
   find(std::to_string(copies) + " groups of copies to the host may be under way beside " +
        describe(item.work, item.stream) + ", and offload.max_inflight allows " +
@@ -224,22 +224,27 @@ void NeededOrder::note_compute(const Item& item, Rank& rank, const Clock& has) {
 
 // ---- Findings -----------------------------------------------------------------------------------
 
+// The report of an order that nothing asks for: of the later stretch behind one of thread `more`.
+std::string NeededOrder::unneeded(const Stretch& later, int more) const {
+  const std::uint64_t time = later.has.at(more);
+  const Stretch& earlier = stretches_.at(more, time);
+  const Work& work = time < earlier.last ? earlier.begins_with : earlier.ends_with;
+  const int rank = later.place.rank, other = earlier.place.rank;
+  const auto of_rank = [&](int number) {
+    return rank == other ? std::string() : " of rank " + std::to_string(number);
+  };
+  return describe(later.begins_with, later.stream) + of_rank(rank) + " is ordered after " +
+         describe(work, earlier.stream) + of_rank(other) +
+         ", which it does not need: no access, declared limit or peer asks for that order";
+}
+
 // The thread's last stretch is over.
 void NeededOrder::judge(int thread) {
   Stretch* const later = stretches_.last(thread);
   if (later == nullptr) return;
   const int more = later->needed.first_behind(later->has);
   if (more < 0) return;
-  const std::uint64_t time = later->has.at(more);
-  const Stretch& earlier = stretches_.at(more, time);
-  const Work& work = time < earlier.last ? earlier.begins_with : earlier.ends_with;
-  const int rank = later->place.rank, other = earlier.place.rank;
-  const auto of_rank = [&](int number) {
-    return rank == other ? std::string() : " of rank " + std::to_string(number);
-  };
-  find(describe(later->begins_with, later->stream) + of_rank(rank) + " is ordered after " +
-       describe(work, earlier.stream) + of_rank(other) +
-       ", which it does not need: no access, declared limit or peer asks for that order");
+  if (!declared_.captured_copies) find(unneeded(*later, more));
   later->needed.join(later->has);
   needed_[thread].join(later->has);
 }

@@ -26,7 +26,9 @@ Lane lane_named(const std::string& stream);
 // The scenario says this about order, beside the accesses.
 struct DeclaredOrder {
   std::optional<std::int64_t> max_inflight;  // The most copies out under way.
-  bool each_pass_alone = false;              // They are counted in each pass by itself.
+  // Copies are nodes of graphs: groups are counted in each pass by itself, and order that nothing
+  // needs is not judged.
+  bool captured_copies = false;
   // Pinned buffers rotate: a copy out may wait for the latest copy back of the slot that had its
   // buffer before.
   bool rotates = false;
@@ -99,6 +101,7 @@ class NeededOrder {
   void note_compute(const Item& item, Rank& rank, const Clock& has);
   void begin(std::vector<UnderWay>& list, const Item& item, std::uint64_t time) const;
   void judge(int thread);
+  std::string unneeded(const Stretch& later, int more) const;
   void find(const std::string& text);
 
   const DeclaredOrder declared_;

@@ -155,7 +155,8 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
   for (const float x : a) {
     if (!(x == x)) return false;  // A NaN is itself a violation.
   }
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 inline bool same_bits(const std::vector<std::vector<float>>& a,
                       const std::vector<std::vector<float>>& b) {

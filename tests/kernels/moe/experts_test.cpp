@@ -139,6 +139,7 @@ TEST(RouterLoss, IsZeroWhereItIsOff) {
     std::vector<float> scores(static_cast<std::size_t>(op.scores.rows * op.scores.cols), INFINITY);
     std::vector<float> lse(static_cast<std::size_t>(op.scores.rows), INFINITY);
     op.scores.data = scores.data();
+    op.scores.pitch = op.scores.cols;
     op.lse.data = lse.data();
     run(HostQueue{}, op);
     ASSERT_EQ(std::bit_cast<std::uint32_t>(op.losses.data[0]), 0u);
