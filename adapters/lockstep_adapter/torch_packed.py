@@ -410,11 +410,10 @@ class Run:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
         again = self.strategy == "optim_grads_params"
-        # Without a mesh of its own it takes a GPU wherever there is one.
+        # Without a mesh, fully_shard takes a GPU wherever there is one.
         mesh = init_device_mesh(self.device, (torch.distributed.get_world_size(),))
         for module in [*self.model.blocks, self.model]:
             fully_shard(module, mesh=mesh, reshard_after_forward=again)
-        for module in [*self.model.blocks, self.model]:
             self.set_reduction(module)
 
     def set_reduction(self, module):

@@ -26,8 +26,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kHang = 4;  // Exit status.
-constexpr std::chrono::seconds kPatience{2};
+constexpr int kHang = 4;                      // Exit status.
+constexpr std::chrono::seconds kPatience{2};  // With a rank that failed by itself.
 constexpr const char* kMemory = "memory";  // The purpose of calls that allocate registered memory.
 
 // Watches that calls end: calls on the device, and calls of the library that block the host, as

@@ -13,7 +13,7 @@ namespace lockstep {
 struct Column {
   std::string heading;
   int width;  // With the blanks before it.
-  // Where the terminal is too narrow; none: the same.
+  // A terminal that is too narrow gets these; an empty heading: the same.
   std::string narrow_heading = {};
   int narrow_width = 0;
 };
@@ -35,7 +35,7 @@ class Columns {
   bool is_narrow_ = false;
 };
 
-// What printf would print.
+// The text that printf would print.
 [[gnu::format(printf, 1, 2)]] std::string formatted(const char* format, ...);
 // Prints text for people to standard output at once. Lines that a terminal is too narrow for are
 // broken, and their further lines are indented by `hang`.

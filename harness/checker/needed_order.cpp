@@ -123,8 +123,8 @@ void NeededOrder::justify(const Item& item, const std::vector<Touch>& touches) {
   round_up(needed, item);
 }
 
-// Where a peer reads what this rank wrote, it does so in a call that is this rank's too: the rank
-// waits for its own part.
+// A peer reads what this rank wrote in a call that is this rank's too: the rank waits for its own
+// part.
 void NeededOrder::join_own_call(const Work& waiter, const Touch& of_peer, Clock& needed) {
   const int peer = of_peer.work.place.rank, rank = waiter.place.rank;
   if (peer == rank) return;
@@ -192,7 +192,7 @@ void NeededOrder::note_copy_out(const Item& item, Rank& rank) {
     rank.throttled.join(rank.copies_out.front());
     rank.copies_out.pop_front();
   }
-  // Who waits for what compute has done waits for this, too.
+  // A waiter for compute waits for what compute has waited for, too.
   rank.given.join(rank.throttled);
   if (Stretch* const last = stretches_.last(rank.last_of_compute.thread))
     last->needed.join(rank.throttled);

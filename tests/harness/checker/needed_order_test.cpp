@@ -73,15 +73,19 @@ TEST(NeededOrder, ACopyOutWaitsForItsTensorAlone) {
                                     HasSubstr("layer 1"), HasSubstr("does not need")));
 }
 
-// Two copies leave, one of which may be under way; compute waits for the one or the other.
-std::string throttled(bool for_the_first, std::optional<std::int64_t> max_inflight) {
-  Bench bench(max_inflight);
+void two_copies_leave(Bench& bench) {
   bench.layer(0);
   bench.work(bench.x);
   bench.work(bench.y);
   bench.forks(bench.out);
   bench.copy_out(bench.x, bench.host, bench.first);
   bench.copy_out(bench.y, bench.other, bench.second);
+}
+
+// Two copies leave, one of which may be under way; compute waits for the one or the other.
+std::string throttled(bool for_the_first, std::optional<std::int64_t> max_inflight) {
+  Bench bench(max_inflight);
+  two_copies_leave(bench);
   bench.compute.wait(for_the_first ? bench.first : bench.second);
   DeviceBuffer z(bench.device, Bench::kBytes);
   bench.layer(1);
@@ -100,12 +104,7 @@ TEST(NeededOrder, TheThrottleWaitsForTheOldestCopy) {
 
 TEST(NeededOrder, NoMoreCopiesThanTheScenarioAllows) {
   Bench bench(1);
-  bench.layer(0);
-  bench.work(bench.x);
-  bench.work(bench.y);
-  bench.forks(bench.out);
-  bench.copy_out(bench.x, bench.host, bench.first);
-  bench.copy_out(bench.y, bench.other, bench.second);
+  two_copies_leave(bench);
   DeviceBuffer z(bench.device, Bench::kBytes);
   bench.layer(1);
   bench.work(z);
