@@ -8,6 +8,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
+from lockstep_adapter import documents  # noqa: E402
 from lockstep_adapter.relations import RELATIONS, NotApplicable, Violated, wrong_update  # noqa: E402
 from lockstep_adapter.tensors import Tensor  # noqa: E402
 
@@ -134,6 +135,44 @@ class InFlight(unittest.TestCase):
         Judge.hello = {"honours": {"training.in_flight": {"min": 2}}}
         with self.assertRaisesRegex(NotApplicable, "no other number"):
             RELATIONS["R11b"][1](Judge(lambda _, g: g))
+
+
+class Counts:
+    """A judge of an engine on two ranks that counts fallbacks, with graphs for two sequences: of the four microbatches of a step the
+    second of rank 1 has three documents."""
+
+    ranks, hello = 2, {"counts": {"eager_fallbacks": "said", "graph_replays": "seen"}}
+
+    def __init__(self, impl, fallbacks, replays=1):
+        self.scenario = documents.scenario(**{
+            "parallel.data": 2, "cuda_graph.impl": impl, "cuda_graph.max_packed_seqs": 2, "cuda_graph.warmup_steps": 1, "training.steps": 3,
+            "training.microbatches": 2, "data.pack_length": 16, "data.documents": [[[9], [9], [9], [3, 4, 5]]]})
+        self.feed = documents.Feed(self.scenario)
+        self.counters = [{"eager_fallbacks": count, "graph_replays": replays} for count in fallbacks]
+
+    def base(self):
+        return self
+
+    def counter(self, name):
+        return sum(counters[name] for counters in self.counters)
+
+
+class Fallbacks(unittest.TestCase):
+    def judged(self, *arguments):
+        RELATIONS["R15"][1](Counts(*arguments))
+
+    def test_ranks_may_fall_back_alone_or_together(self):
+        for impl in ("partial", "full_iteration"):
+            self.judged(impl, [0, 2])
+            self.judged(impl, [2, 2])
+            for wrong in ([0, 1], [3, 2], [0, 0]):
+                with self.assertRaisesRegex(Violated, "must be 2 to 4"):
+                    self.judged(impl, wrong)
+
+    def test_replays_are_asked_for_where_all_ranks_fit(self):
+        self.judged("full_iteration", [2, 2], 0)
+        with self.assertRaisesRegex(Violated, "graph_replays is 0"):
+            self.judged("partial", [2, 2], 0)
 
 
 if __name__ == "__main__":

@@ -22,9 +22,13 @@ std::vector<std::string> kinds_of_steps(const Hello& hello);
 // Steps before graphs are captured; 0 without graphs.
 std::int64_t warm_up(const Scenario& scenario);
 // Microbatches of training after warm-up that graphs can replay, and those that they cannot: steps
-// where a graph holds a whole one.
+// where a graph holds a whole one. Each rank counts its own. Where the microbatch of one rank does
+// not fit, the other ranks may replay theirs, or all may fall back together.
 struct GraphFit {
-  std::int64_t replayed = 0, too_large = 0;
+  struct Range {
+    std::int64_t least = 0, most = 0;
+  };
+  Range replayed = {}, too_large = {};
 };
 GraphFit graph_fit(const Scenario& scenario, const EngineFeed& feed);
 // "", or why documents of this case are not independent of each other.

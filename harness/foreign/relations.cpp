@@ -115,15 +115,27 @@ std::int64_t warm_up(const Scenario& scenario) {
 GraphFit graph_fit(const Scenario& scenario, const EngineFeed& feed) {
   GraphFit fit;
   if (scenario.cuda_graph.impl == GraphImpl::none) return fit;
-  const bool whole_steps = scenario.cuda_graph.impl == GraphImpl::full_iteration;
+  const std::int64_t ranks = scenario.parallel.data;
   for (std::int64_t step = warm_up(scenario); step < feed.steps; ++step) {
-    GraphNeed of_step;
-    for (const Microbatch& one : feed.training(step)) {
-      const GraphNeed need = need_of(scenario.data, lengths_of(one));
-      of_step = larger(of_step, need);
-      if (!whole_steps) ++(unfit(scenario, need) == Unfit::no ? fit.replayed : fit.too_large);
+    const std::vector<Microbatch>& microbatches = feed.training(step);
+    const std::int64_t of_a_rank = std::ssize(microbatches) / ranks;
+    const bool whole_steps = scenario.cuda_graph.impl == GraphImpl::full_iteration;
+    const std::int64_t at_once = whole_steps ? of_a_rank : 1;
+    for (std::int64_t first = 0; first < of_a_rank; first += at_once) {
+      std::int64_t fitting = 0;  // Ranks.
+      for (std::int64_t rank = 0; rank < ranks; ++rank) {
+        GraphNeed need;
+        for (std::int64_t m = first; m < first + at_once; ++m)
+          need =
+              larger(need, need_of(scenario.data, lengths_of(at(microbatches, m * ranks + rank))));
+        fitting += unfit(scenario, need) == Unfit::no;
+      }
+      const std::int64_t together = fitting == ranks ? ranks : 0;
+      fit.replayed.least += together;
+      fit.replayed.most += fitting;
+      fit.too_large.least += ranks - fitting;
+      fit.too_large.most += ranks - together;
     }
-    if (whole_steps) ++(unfit(scenario, of_step) == Unfit::no ? fit.replayed : fit.too_large);
   }
   return fit;
 }

@@ -47,11 +47,11 @@ void add_graphs(Rules& rules, const EngineCase& one) {
   const Scenario& scenario = one.scenario();
   const GraphFit fit = graph_fit(scenario, one.feed());
   const bool asked = has_graphs(one).empty();
-  // Ranks may fall back together; and what is left of a step that was interrupted does.
-  if (one.ranks() == 1 && scenario.training.resume_at.empty())
-    rules["eager_fallbacks"] = exactly(fit.too_large);
+  // What is left of a step that was interrupted falls back too.
+  if (scenario.training.resume_at.empty())
+    rules["eager_fallbacks"] = {fit.too_large.least, fit.too_large.most};
   for (const char* name : {"graph_replays", "graphs_captured"})
-    rules[name] = asked ? at_least(1) : exactly(0);
+    rules[name] = asked ? at_least(fit.replayed.least > 0 ? 1 : 0) : exactly(0);
   if (scenario.training.resume_at.empty())
     rules["recaptures"] = exactly(one.ranks() * std::ssize(scenario.training.recapture_at));
 }

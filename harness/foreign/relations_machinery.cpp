@@ -92,7 +92,7 @@ std::string has_graphs(const EngineCase& one) {
   const Scenario& scenario = one.scenario();
   if (scenario.cuda_graph.impl == GraphImpl::none) return "no graphs";
   if (graph_regions(scenario) == 0) return "no layer is captured";
-  return graph_fit(scenario, one.feed()).replayed > 0 ? "" : "no microbatch fits a graph";
+  return graph_fit(scenario, one.feed()).replayed.most > 0 ? "" : "no microbatch fits a graph";
 }
 
 void graphs(EngineCase& one, const Choices&) {
@@ -109,8 +109,11 @@ void graphs(EngineCase& one, const Choices&) {
       "the run without graphs");
   const EngineRun run = expect_base(one, eager);
   if (!one.counts("graph_replays")) return;
-  if (one.base().counter("graph_replays") == 0)
+  if (one.base().counter("graph_replays") == 0) {
+    if (graph_fit(one.scenario(), one.feed()).replayed.least == 0)
+      throw NotApplicable("all ranks fell back where one did");
     throw_vacuous("graphs were asked for, and graph_replays is 0");
+  }
   if (run.counter("graph_replays") != 0)
     throw_vacuous("without graphs graph_replays is " +
                   std::to_string(run.counter("graph_replays")));

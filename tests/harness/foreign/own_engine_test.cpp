@@ -12,6 +12,7 @@
 #include "harness/base/interrupts.h"
 #include "harness/foreign/engine_host.h"
 #include "harness/foreign/relation.h"
+#include "harness/foreign/relation_parts.h"
 #include "harness/generate/case.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/schema/words.h"
@@ -55,6 +56,29 @@ TEST(OwnEngine, HoldsUnderEveryRelation) {
   }
   for (const foreign::Relation& relation : foreign::relations())
     EXPECT_TRUE(all.contains(relation.id)) << relation.id;
+}
+
+// Of two ranks the second microbatch of rank 1 does not fit.
+TEST(OwnEngine, RanksFallBackAloneOrTogether) {
+  for (const std::string impl : {"partial", "full_iteration"}) {
+    const Scenario scenario =
+        read_scenario_text(
+            "schema: 1\nname: fits\nmodel: {pattern: \"-\"}\n"
+            "data: {pack_length: 16, documents: [[[9], [9], [9], [3, 4, 5]]]}\n"
+            "training: {steps: 3, microbatches: 2}\n"
+            "cuda_graph: {impl: " +
+                impl +
+                ", max_packed_seqs: 2}\n"
+                "parallel: {data: 2}\n",
+            "x.yaml")
+            .scenario;
+    const foreign::GraphFit fit = foreign::graph_fit(scenario, foreign::make_feed(scenario));
+    const bool whole = impl == "full_iteration";
+    EXPECT_EQ(fit.too_large.least, 2) << impl;
+    EXPECT_EQ(fit.too_large.most, 4) << impl;
+    EXPECT_EQ(fit.replayed.least, whole ? 0 : 4) << impl;
+    EXPECT_EQ(fit.replayed.most, whole ? 2 : 6) << impl;
+  }
 }
 
 // A document of one token has no target, so its loss cannot tell that it was replaced.
