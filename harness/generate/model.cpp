@@ -1,5 +1,6 @@
 // Layers and their sizes.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "harness/generate/parts.h"
@@ -67,10 +68,20 @@ void narrow(Scenario::Model& m) {
   m.mlp.hidden = std::min<std::int64_t>(m.mlp.hidden, 24);
 }
 
-// Epsilons from 1e-8 on, so that rows of zeros (dropout makes them) do not raise gradients beyond
-// fp32 in six layers.
+// Dropout makes rows of zeros, which stay zero from layer to layer. Backwards each norm multiplies
+// their gradients by 1 / sqrt(norm_eps), and a layer of Mamba has two norms. With learning rates of
+// this generator weights are near 1 at most, so what norms make of them must stay below 1e34.
+double least_norm_eps(const Scenario::Model& m) {
+  const double norms =
+      std::ssize(m.pattern) + std::ranges::count(m.pattern, 'M') + 1;  // And the last one.
+  return m.dropout == Ratio{} ? 0 : std::pow(10.0, -2 * 34 / norms);
+}
+
 void draw_model_constants(Choices& c, Scenario::Model& m) {
   m.norm_eps = c.pick<double>({1.0e-5, 1.0e-8, 1.0e-6, 1.0e-3, 1});
+  for (const double larger : {1.0e-6, 1.0e-5}) {
+    if (m.norm_eps < least_norm_eps(m)) m.norm_eps = larger;
+  }
   m.attention.rope_base = c.pick<double>({10000, 1.5, 2, 100, 500'000, 1.0e8});
 }
 
