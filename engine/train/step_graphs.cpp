@@ -9,7 +9,8 @@ namespace lockstep {
 bool StepLoop::replays(std::int64_t step) const {
   const GraphImpl impl =
       faulty("graphs-never-replayed", scenario_.cuda_graph.impl, GraphImpl::none);
-  return impl != GraphImpl::none && step >= scenario_.cuda_graph.warmup_steps;
+  const std::int64_t warm = faulty("resume-warms-up-again", step, step - first_step_);
+  return impl != GraphImpl::none && warm >= scenario_.cuda_graph.warmup_steps;
 }
 
 void StepLoop::prepare_graphs(std::int64_t step) {

@@ -135,6 +135,7 @@ RunCounters StepLoop::counters() const {
 
 void StepLoop::start(std::int64_t step, const StepData& data, bool continued) {
   device_.enter_step(step);
+  if (first_step_ < 0) first_step_ = step;
   hooks_.forget_handlers();
   prefetch_weights();
   packs_.load(data, compute_);

@@ -159,6 +159,7 @@ class StepLoop {
   std::vector<Segment> segments_;
   std::unique_ptr<CapturePasses> capture_passes_;  // Null if captures have none.
   RunCounters counters_;
+  std::int64_t first_step_ = -1;  // That this loop has begun; -1: none.
 };
 
 }  // namespace lockstep

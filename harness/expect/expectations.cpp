@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "harness/expect/graph_memory.h"
+#include "harness/expect/launches.h"
 #include "harness/expect/offload_bytes.h"
 #include "harness/expect/sharding_plan.h"
 #include "kernels/core/at.h"
@@ -17,61 +18,8 @@ bool holds_part(const std::vector<GraphModule>& modules, char symbol) {
                      [&](GraphModule module) { return layer_of(module) == symbol; });
 }
 
-GraphNeed need_of(const Scenario& scenario, const Microbatch& microbatch) {
-  return need_of(scenario.data, lengths_of(microbatch));
-}
-
 bool fits_a_bucket(const Scenario& scenario, const Microbatch& microbatch) {
-  return unfit(scenario, need_of(scenario, microbatch)) == Unfit::no;
-}
-
-struct Launches {
-  std::int64_t replays = 0;
-  std::int64_t too_many = 0, too_long = 0;  // Fallbacks by reason.
-
-  void fall_back(Unfit reason) { ++(reason == Unfit::documents ? too_many : too_long); }
-  Launches& operator+=(const Launches& more) {
-    replays += more.replays;
-    too_many += more.too_many;
-    too_long += more.too_long;
-    return *this;
-  }
-};
-
-// Launches of one step after warm-up, on each rank. All ranks take the same way: a microbatch falls
-// back if any rank's does.
-Launches launches_of(const Scenario& scenario, std::int64_t regions, const StepData& step) {
-  const std::int64_t ranks = scenario.parallel.data;
-  const std::int64_t count = std::ssize(step.microbatches) / ranks;
-  std::int64_t fitting = 0;
-  GraphNeed whole;
-  Launches launches;
-  for (std::int64_t m = 0; m < count; ++m) {
-    GraphNeed need;
-    for (std::int64_t r = 0; r < ranks; ++r)
-      need = larger(need, need_of(scenario, at(step.microbatches, m * ranks + r)));
-    const Unfit reason = unfit(scenario, need);
-    reason == Unfit::no ? void(++fitting) : launches.fall_back(reason);
-    whole = larger(whole, need);
-  }
-  if (scenario.cuda_graph.impl == GraphImpl::full_iteration) {
-    if (fitting == count) return {.replays = 1};
-    Launches step_by_step;
-    step_by_step.fall_back(unfit(scenario, whole));
-    return step_by_step;
-  }
-  if (regions == 0) return {};
-  launches.replays = 2 * regions * fitting;
-  return launches;
-}
-
-// Replays of an evaluation after warm-up: of its one graph, or of the forward graphs of those
-// microbatches that fit.
-std::int64_t evaluation_replays(const Scenario& scenario, std::int64_t regions,
-                                const StepData& step) {
-  const std::int64_t replays = launches_of(scenario, regions, step).replays;
-  if (scenario.cuda_graph.impl == GraphImpl::full_iteration) return replays;
-  return scenario.cuda_graph.evaluation == GraphEvaluation::replay ? replays / 2 : 0;
+  return unfit(scenario, need_of(scenario.data, lengths_of(microbatch))) == Unfit::no;
 }
 
 std::int64_t layers_of_experts(const Scenario& scenario) {
@@ -204,7 +152,7 @@ void add_captures(const Scenario& scenario, const DataSource& data, const Shardi
 
 void add_graphs(const Scenario& scenario, const Totals& totals, std::int64_t regions,
                 std::vector<Expectation>& list) {
-  const auto& [replays, too_many, too_long] = totals.training;
+  const auto& [replays, too_many, too_long, cut] = totals.training;
   list.push_back(exactly(Counter::graph_replays, replays + totals.evaluation_replays,
                          std::to_string(regions) + " regions, warm-up of " +
                              std::to_string(scenario.cuda_graph.warmup_steps) +
@@ -215,7 +163,7 @@ void add_graphs(const Scenario& scenario, const Totals& totals, std::int64_t reg
                "documents that exceed the largest bucket, or max_seqlen"),
        exactly(Counter::fallbacks_documents, too_many, "more documents than the largest bucket"),
        exactly(Counter::fallbacks_length, too_long, "documents longer than max_seqlen"),
-       exactly(Counter::fallbacks_cut, 0, "every step runs whole"),
+       exactly(Counter::fallbacks_cut, cut, "every step runs whole"),
        exactly(Counter::evaluation_replays, totals.evaluation_replays,
                "evaluations after warm-up whose documents fit")});
   if (scenario.cuda_graph.evaluation == GraphEvaluation::replay && totals.evaluation_replays == 0)

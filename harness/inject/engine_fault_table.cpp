@@ -238,6 +238,7 @@ constexpr std::array kEngineFaults{
     FaultRow{"resume-repeats-dropout-keys", kResume, "bits"},
     FaultRow{"resume-restarts-bias-correction", kResume, "bits"},
     FaultRow{"resume-restarts-the-schedule", kResume, "norm: learning_rate; weights"},
+    FaultRow{"resume-warms-up-again", kResume, "vacuous: graph_replays"},
     FaultRow{"rope-has-its-own-base", kIndex, "activation: .qkv"},
     FaultRow{"router-losses-kept-by-slot", kExperts, "bits; hazard: results", kNeedsExperts},
     FaultRow{"saved-activations-shared-by-slots", kReuse,

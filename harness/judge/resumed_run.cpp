@@ -1,5 +1,8 @@
 // A run that is saved, destroyed and loaded on its way.
 #include "harness/base/run_folder.h"
+#include "harness/expect/expectations.h"
+#include "harness/expect/launches.h"
+#include "harness/expect/rank_counters.h"
 #include "harness/judge/judged_case.h"
 #include "scenarios/by_one_rank.h"
 
@@ -9,7 +12,7 @@ namespace {
 // From where the run was saved last, or from the start, to `end`.
 struct Part {
   std::int64_t ranks;
-  Scenario::Resume end;  // The end of the run: after the last step.
+  Scenario::Resume begin, end;  // The end of the run: after the last step.
   bool first = false, last = false;
 };
 
@@ -18,12 +21,14 @@ std::vector<Part> parts_of(const JudgedCase& one) {
   const Scenario::Training& training = one.scenario.training;
   std::vector<Part> parts;
   std::int64_t ranks = one.scenario.parallel.data;
+  Scenario::Resume begin;
   for (const Scenario::Resume& resume : training.resume_at) {
-    parts.push_back({.ranks = ranks, .end = resume});
+    parts.push_back({.ranks = ranks, .begin = begin, .end = resume});
+    begin = resume;
     const bool stays = resume.data == 0 || one.ranks_are_processes();
     ranks = stays ? one.scenario.parallel.data : resume.data;
   }
-  parts.push_back({.ranks = ranks, .end = {.step = training.steps}});
+  parts.push_back({.ranks = ranks, .begin = begin, .end = {.step = training.steps}});
   parts.front().first = parts.back().last = true;
   return parts;
 }
@@ -37,6 +42,16 @@ bool run_to_the_end(const Part& part, const ReferenceResults& reference, Compare
   }
   if (part.end.microbatch > 0) trainer.accumulate(part.end.microbatch / part.ranks);
   return true;
+}
+
+// Returns "" or which counter shows that a part did without graphs that its steps ask for, which
+// loses time and changes no bit.
+std::string unmet_launches(const JudgedCase& one, const Scenario& scenario, const Part& part,
+                           const Counters& counters) {
+  const auto point = [&](const Scenario::Resume& at) -> RunPoint {
+    return {.step = at.step, .microbatch = at.microbatch / part.ranks};
+  };
+  return unmet(launches_of_part(scenario, one.data, point(part.begin), point(part.end)), counters);
 }
 
 }  // namespace
@@ -56,6 +71,7 @@ RunOutcome resumed_run(const JudgedCase& one, const ReferenceResults& reference,
         options.ranks = &ranks;
       }
       Checker checker(one.checker_options());
+      Counters counters;
       {
         ComparedRun run(scenario, one.data, options, sim, Compared::result_only,
                         one.observer(checker));
@@ -66,12 +82,17 @@ RunOutcome resumed_run(const JudgedCase& one, const ReferenceResults& reference,
                 rank.engine.communicator.all_gather_object(folder.path()).front() + "/state";
             if (!part.first) rank.engine.trainer.load(file);
             if (!run_to_the_end(part, reference, rank, progress)) return;
+            run.count(rank.engine);
             part.last ? compare_state(outcome, reference, rank) : rank.engine.trainer.save(file);
           });
         });
+        counters = merged(run.counters(), one.ranks_are_processes());
       }
       if (!outcome.holds()) return;
       checker.throw_found();
+      const std::string unmet = unmet_launches(one, scenario, part, counters);
+      if (!unmet.empty()) outcome.finding = {.judge = JudgeKind::vacuous, .reason = unmet};
+      if (!outcome.holds()) return;
       outcome.resumes += !part.last;
     }
   });
