@@ -58,7 +58,7 @@ TEST(OwnEngine, HoldsUnderEveryRelation) {
     EXPECT_TRUE(all.contains(relation.id)) << relation.id;
 }
 
-// Of two ranks the second microbatch of rank 1 does not fit.
+// The second microbatch of rank 1 does not fit.
 TEST(OwnEngine, RanksFallBackAloneOrTogether) {
   for (const std::string impl : {"partial", "full_iteration"}) {
     const Scenario scenario =
