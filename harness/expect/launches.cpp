@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// What a microbatch needs of a graph: the most that any rank's does.
+// The needs of a microbatch on all ranks: a graph must be made for the largest.
 GraphNeed need_of_ranks(const Scenario& scenario, const StepData& step, std::int64_t microbatch) {
   const std::int64_t ranks = scenario.parallel.data;
   GraphNeed need;

@@ -47,7 +47,7 @@ void add_graphs(Rules& rules, const EngineCase& one) {
   const Scenario& scenario = one.scenario();
   const GraphFit fit = graph_fit(scenario, one.feed());
   const bool asked = has_graphs(one).empty();
-  // What is left of a step that was interrupted falls back too.
+  // The rest of a step that was interrupted falls back too.
   if (scenario.training.resume_at.empty())
     rules["eager_fallbacks"] = {fit.too_large.least, fit.too_large.most};
   for (const char* name : {"graph_replays", "graphs_captured"})

@@ -14,6 +14,8 @@ namespace {
 using ScenarioEdit = void (*)(Scenario&);
 // Or the documents of a step are changed after they were read.
 using StepEdit = void (*)(StepData&);
+// Or the documents of a step come from a scenario of the step's own.
+using StepScenario = void (*)(Scenario&, std::int64_t step);
 // Or an evaluation is given another step's documents.
 using EvaluationEdit = StepData (*)(const DataSource& right, std::int64_t step);
 
@@ -23,6 +25,7 @@ struct DocumentFault {
   ScenarioEdit training = nullptr;
   StepEdit step = nullptr;
   EvaluationEdit evaluation = nullptr;
+  StepScenario each_step = nullptr;
 };
 
 constexpr const char* kTokens = "documents: token";
@@ -66,6 +69,13 @@ constexpr std::array kFaults{
     DocumentFault{.row = {"evaluation-on-documents-of-training", kWarmup, "documents: token"},
                   .evaluation = [](const DataSource& right,
                                    std::int64_t step) { return right.training(step); }},
+    DocumentFault{.row = {"packs-before-a-change-counted-anew", kRandom,
+                          "documents: token tokens documents target targets rows"},
+                  .each_step =
+                      [](Scenario& s, std::int64_t step) {
+                        s.training.microbatches = s.training.microbatches_at(step);
+                        s.training.change_microbatches_at.clear();
+                      }},
     DocumentFault{.row = {"packs-counted-as-measured", kRandom, "documents: tokens documents"},
                   .scenario =
                       [](Scenario& s) {
@@ -103,12 +113,18 @@ Scenario edited(Scenario scenario, ScenarioEdit edit) {
 class WrongDocuments : public DataSource {
  public:
   WrongDocuments(const Scenario& scenario, const DocumentFault& fault)
-      : fault_(fault),
+      : scenario_(scenario),
+        fault_(fault),
         all_(open_data(edited(scenario, fault.scenario))),
         trained_(open_data(
             edited(scenario, fault.training != nullptr ? fault.training : fault.scenario))) {}
 
-  StepData training(std::int64_t step) const override { return changed(trained_->training(step)); }
+  StepData training(std::int64_t step) const override {
+    if (fault_.each_step == nullptr) return changed(trained_->training(step));
+    Scenario of_step = scenario_;
+    fault_.each_step(of_step, step);
+    return open_data(of_step)->training(step);
+  }
   StepData evaluation(std::int64_t step) const override {
     return changed(fault_.evaluation != nullptr ? fault_.evaluation(*all_, step)
                                                 : all_->evaluation(step));
@@ -121,6 +137,7 @@ class WrongDocuments : public DataSource {
     return step;
   }
 
+  const Scenario& scenario_;
   const DocumentFault& fault_;
   const std::unique_ptr<DataSource> all_, trained_;
 };

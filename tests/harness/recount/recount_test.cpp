@@ -165,6 +165,7 @@ TEST(Recount, FindsThePlantedFaults) {
       {"documents-of-another-seed", "edge-lengths"},
       {"evaluation-of-the-first-step", "step-without-targets"},
       {"evaluation-on-documents-of-training", "chat"},
+      {"packs-before-a-change-counted-anew", "chat-behind-a-change"},
       {"packs-counted-as-measured", "published-packs"},
       {"packs-forget-the-smallest-count", "histogram-packs"},
       {"targets-are-their-own-tokens", "edge-lengths"},
