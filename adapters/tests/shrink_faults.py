@@ -7,6 +7,7 @@ the folders $MEGATRON_FSDP and $MEGATRON_CORE, each alone. A table comes last. E
 has more than two documents when shrunk, or its replay held."""
 import argparse
 import concurrent.futures
+import json
 import os
 import pathlib
 import re
@@ -35,12 +36,15 @@ def engine_of(name, device):
     return shlex.join(["env", "PYTHONPATH=" + ":".join(paths), sys.executable, *words])
 
 
-def documents_in(path):
-    """How many documents the scenario of a file has, or None where they are not written as lengths."""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.strip().startswith("documents:"):
-            return len(re.findall(r"\d+", line))
-    return None
+def documents_in(lockstep, path):
+    """How many documents the scenario of a file has: those of its list of lengths, or else those that it draws."""
+    said = path.with_suffix(".json")
+    subprocess.run([lockstep, "describe", str(path), "--json", str(said)], stdout=subprocess.DEVNULL, check=True)
+    described = json.loads(said.read_text(encoding="utf-8"))
+    data = described["scenario"]["data"]
+    if data["kind"] != "lengths":
+        return described["documents"]
+    return sum(len(microbatch) for step in data["documents"] for microbatch in step)
 
 
 def run(log, *words):
@@ -66,15 +70,17 @@ def tried(name, options):
         return f"{name:32} not found in {seconds:.0f} s (status {status})", False
     row = f"{name:32} found in {seconds:4.0f} s by {found[0].name.split('-')[0].upper():5}"
     small = folder / "small.yaml"
-    _, seconds = run(folder / "shrink.log", options.lockstep, "shrink", str(found[0]), *engine, "--budget", str(options.shrink_s), "-o",
-                     str(small))
+    relation = re.match(r"r\d+[a-z]?(?=-)", found[0].name)
+    known = ["--relation", relation[0][0].upper() + relation[0][1:]] if relation else []
+    _, seconds = run(folder / "shrink.log", options.lockstep, "shrink", str(found[0]), *engine, *known, "--budget",
+                     str(options.shrink_s), "-o", str(small))
     if not small.exists():
         return f"{row} did not shrink", False
     ended = "the budget ended first" not in small.read_text(encoding="utf-8")
-    documents = documents_in(small)
+    documents = documents_in(options.lockstep, small)
     status, _ = run(folder / "replay.log", options.lockstep, "replay", str(small), *engine)
     row += f" shrunk in {seconds:4.0f} s{'' if ended else ' (budget)':9} documents {documents}  replay {status}"
-    return row, documents is not None and documents <= 2 and status == 1
+    return row, documents <= 2 and status == 1
 
 
 def main():

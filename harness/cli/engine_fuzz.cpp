@@ -9,6 +9,7 @@
 #include "harness/cli/engine_commands.h"
 #include "harness/cli/engine_session.h"
 #include "harness/cli/write_reports.h"
+#include "harness/foreign/case_order.h"
 #include "harness/foreign/coverage.h"
 #include "harness/generate/case.h"
 #include "harness/report/report.h"
@@ -44,6 +45,7 @@ class EngineCampaign {
     if (count_ == 0 && !options.has("budget")) count_ = kUsualCount;
     if (options.has("resume") && !options.has("log")) throw RequestError("--resume needs --log");
     if (options.has("log")) open_log();
+    if (options.number("stop-after") == 1) session_.stop_at_first();
     if (options.has("corpus")) corpus_ = std::make_unique<Corpus>(options.text("corpus"));
   }
 
@@ -104,18 +106,27 @@ class EngineCampaign {
   void draw() {
     const std::int64_t only = options_.number("case");
     const std::int64_t end = only >= 0 ? only + 1 : count_ > 0 ? count_ : INT64_MAX;
-    for (std::int64_t index = std::max<std::int64_t>(only, 0); index < end; ++index) {
-      if (is_over()) return;
-      if (done_.contains(index)) continue;
-      // What must be refused asks nothing of an engine: the scenario before it was spoiled does.
-      const Scenario scenario =
-          make_case(seed_, index, options_.text("profile"), {}, like_.get()).scenario;
-      if (only < 0 && session_.is_repeated(scenario)) {
+    std::int64_t index = std::max<std::int64_t>(only, 0);
+    foreign::CaseOrder order(
+        session_.hello().honours, coverage_, [&]() -> std::optional<foreign::CaseOrder::Waiting> {
+          while (index < end && done_.contains(index)) ++index;
+          if (index >= end) return std::nullopt;
+          // A case that must be refused asks nothing of an engine: the scenario before it was
+          // spoiled does.
+          return foreign::CaseOrder::Waiting{
+              .index = index,
+              .given =
+                  make_case(seed_, index++, options_.text("profile"), {}, like_.get()).scenario};
+        });
+    while (!is_over()) {
+      const std::optional<foreign::CaseOrder::Waiting> one = order.next();
+      if (!one) return;
+      if (only < 0 && session_.is_repeated(one->given)) {
         ++repeated_;
-        if (log_) log_->append({{"index", index}, {"repeated", true}}, false);
+        if (log_) log_->append({{"index", one->index}, {"repeated", true}}, false);
         continue;
       }
-      judge(scenario, index);
+      judge(one->given, one->index);
     }
   }
 

@@ -35,6 +35,12 @@ EngineSession::EngineSession(const Options& options)
   if (!path.empty()) report_.expected = foreign::ExpectedFailures(path);
 }
 
+void EngineSession::stop_at_first() {
+  host_.stop_at_first([this](const Scenario& scenario, const foreign::RelationOutcome& one) {
+    return report_.expected.expects(scenario, one, report_.hello);
+  });
+}
+
 const foreign::EngineResult& EngineSession::judge(const Scenario& scenario,
                                                   const std::string& file) {
   foreign::EngineResult result = host_.judge(scenario);

@@ -21,6 +21,8 @@ class EngineSession {
   foreign::EngineHost& host() { return host_; }
   foreign::EngineReport& report() { return report_; }
   const foreign::EngineReport& report() const { return report_; }
+  // From here on a case ends at its first violation that was not expected.
+  void stop_at_first();
   // Judges a scenario and keeps its result, with what was expected.
   const foreign::EngineResult& judge(const Scenario& scenario, const std::string& file = "");
   // Whether it projects to a scenario that was judged before; it is one from now on.

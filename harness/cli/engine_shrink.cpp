@@ -10,7 +10,9 @@
 
 namespace lockstep {
 
-EngineShrink::EngineShrink(const Options& options) : session_(options) {}
+EngineShrink::EngineShrink(const Options& options) : session_(options) {
+  session_.host().stop_at_first({});
+}
 
 std::vector<Scenario> EngineShrink::projected(const std::vector<Scenario>& cases) {
   std::vector<Scenario> list;
@@ -34,9 +36,17 @@ CaseResult EngineShrink::run(const Scenario& scenario) {
   const std::string relation = result.relation.substr(0, result.relation.find(':'));
   if (!narrowed_ && fails(result.result) && !relation.empty()) {
     session_.host().ask_for({foreign::asked_relation(relation)});
+    session_.host().start_fresh_processes(false);
     narrowed_ = true;
   }
   return result.result;
+}
+
+CaseResult EngineShrink::confirm(const Scenario& scenario) {
+  session_.host().start_fresh_processes(true);
+  CaseResult result = run(scenario);
+  session_.host().start_fresh_processes(false);
+  return result;
 }
 
 std::string EngineShrink::name_of(const CaseResult& result) {

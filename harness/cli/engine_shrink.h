@@ -15,8 +15,11 @@ class EngineShrink {
 
   // The cases as the engine honours them. Throws RequestError where one cannot be projected.
   std::vector<Scenario> projected(const std::vector<Scenario>& cases);
-  // One case. After the first failure only the relation that found it is asked, with all choices.
+  // One case. After the first failure only the relation that found it is asked, with all choices,
+  // and no fresh processes are started to compare with.
   CaseResult run(const Scenario& scenario);
+  // The same with fresh processes.
+  CaseResult confirm(const Scenario& scenario);
   // "r7-relation-qkv-weight"
   static std::string name_of(const CaseResult& result);
   void close() { session_.finish(); }

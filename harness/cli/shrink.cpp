@@ -166,8 +166,10 @@ ExitStatus shrink_command(const Words& words) {
   how.name = [&](const CaseResult& result) { return free_name(folder, reason_name(result)); };
   if (engine) {
     how.runner = [&](const Scenario& one, const RunOptions&, double) { return engine->run(one); };
+    how.confirmer = [&](const Scenario& one) { return engine->confirm(one); };
     how.name = EngineShrink::name_of;
     how.tries = kTriesOnAnEngine;
+    how.documents_first = true;
   }
   Progress progress(options.has("quiet"));
   how.progress = [&](const std::string& line) { progress.show(line); };

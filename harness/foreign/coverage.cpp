@@ -64,15 +64,30 @@ bool Coverage::has(const Feature& feature, const Scenario& scenario) const {
   return holds_value(value, feature.value);
 }
 
-void Coverage::add(const Scenario& scenario) {
-  ++cases_;
+std::vector<std::size_t> Coverage::features_of(const Scenario& scenario) const {
   std::vector<std::size_t> here;
   for (std::size_t i = 0; i < features_.size(); ++i) {
     if (has(features_[i], scenario)) here.push_back(i);
   }
-  for (const std::size_t a : here) {
-    for (const std::size_t b : here) ++counts_[a * features_.size() + b];
+  return here;
+}
+
+void Coverage::add(const std::vector<std::size_t>& features) {
+  ++cases_;
+  for (const std::size_t a : features) {
+    for (const std::size_t b : features) ++counts_[a * features_.size() + b];
   }
+}
+
+double Coverage::rarity_of(const std::vector<std::size_t>& features) const {
+  double sum = 0;
+  for (std::size_t i = 0; i < features.size(); ++i) {
+    for (std::size_t j = i; j < features.size(); ++j) {
+      const auto met = static_cast<double>(count(features[i], features[j]));
+      sum += 1 / ((1 + met) * (1 + met));
+    }
+  }
+  return sum;
 }
 
 std::string Coverage::text() const {

@@ -14,7 +14,13 @@ class Coverage {
  public:
   explicit Coverage(const boost::json::object& honours);
   // A scenario as projected, that was judged.
-  void add(const Scenario& scenario);
+  void add(const Scenario& scenario) { add(features_of(scenario)); }
+  // Features are told by their numbers: those that a projected scenario has.
+  std::vector<std::size_t> features_of(const Scenario& scenario) const;
+  void add(const std::vector<std::size_t>& features);
+  // The rarity is a sum over pairs of them, to which one that was never met
+  // adds 1, and one that was met often next to nothing.
+  double rarity_of(const std::vector<std::size_t>& features) const;
 
   std::string text() const;
   boost::json::object to_json() const;

@@ -78,12 +78,15 @@ struct Margin {
 // F32, BF16 and F64 as fp32; nothing of other types.
 std::vector<float> as_floats(const wire::TypedTensor& tensor);
 
+// A case starts fresh processes of the engine, to compare with them, before it reports a
+// difference between runs, or in R1 too.
+enum class FreshProcesses { never, before_a_difference, always };
+
 class EngineCase {
  public:
-  // `world` and the scenario's ranks agree; `command` makes fresh processes of the same engine,
-  // which R1 compares with `with_fresh`.
+  // `world` and the scenario's ranks agree; `command` makes fresh processes of the same engine.
   EngineCase(EngineWorld& world, const std::string& command, const Scenario& scenario,
-             double deadline_s, bool with_fresh);
+             double deadline_s, FreshProcesses fresh);
   EngineCase(const EngineCase&) = delete;
   EngineCase& operator=(const EngineCase&) = delete;
   ~EngineCase();
@@ -97,7 +100,7 @@ class EngineCase {
   // Whether the engine counts it, as `seen` or as `said`.
   bool counts(const std::string& counter) const { return hello().counts.contains(counter); }
   bool honours(const std::string& key) const;
-  bool wants_fresh_processes() const { return with_fresh_; }
+  bool repeats_in_fresh_processes() const { return fresh_ == FreshProcesses::always; }
 
   const RunRequest& asked() const { return asked_; }
   RunRequest asked_with(EngineFeed feed) const;
@@ -163,7 +166,7 @@ class EngineCase {
   RunRequest asked_;
   decltype(Scenario::Expect::counters) expected_;
   double deadline_s_;
-  bool with_fresh_;
+  FreshProcesses fresh_;
   std::optional<EngineRun> base_;
   std::set<TensorId> unstable_;
   std::string name_;  // Names the files of this case in the folder of each world.

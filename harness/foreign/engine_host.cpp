@@ -68,7 +68,7 @@ class EngineHost::Case {
     if (!check(world)) return;
     agreed_ = true;
     EngineCase one(world, host_.options_.command, scenario, host_.options_.deadline_s,
-                   host_.cases_ % kFreshEvery == 1);
+                   host_.fresh_processes());
     try {
       for (const AskedRelation& asked : asked_relations()) {
         relation_ = asked.relation;
@@ -140,12 +140,11 @@ class EngineHost::Case {
                   std::string("a run of it was skipped: ") + shown(reason.what()));
     } catch (const Unstable& unstable) {
       note(Verdict::gave_up, JudgeKind::unstable, unstable.reason, unstable.choices);
-      return goes_on_after();
+      return relation_ != &relations().front();
     } catch (const Violated& violated) {
       note(Verdict::violated, violated.judge, violated.reason, violated.choices,
            violated.first_difference);
-      return violated.judge != JudgeKind::rows && violated.judge != JudgeKind::nan &&
-             goes_on_after();
+      return violated.judge != JudgeKind::rows && violated.judge != JudgeKind::nan && goes_on();
     } catch (const RunFailed& failed) {
       const bool memory = failed.word == "memory";
       note(memory ? Verdict::gave_up : Verdict::violated,
@@ -153,9 +152,12 @@ class EngineHost::Case {
       return false;
     }
   }
-  // R1 gates the others.
-  bool goes_on_after() const {
-    return relation_ != &relations().front() && !host_.options_.stop_at_first;
+  // False after the first violation where no other relation is asked. R1 gates the others.
+  bool goes_on() const {
+    if (relation_ == &relations().front()) return false;
+    const HostOptions& options = host_.options_;
+    return !options.stop_at_first ||
+           (options.is_known && options.is_known(result_.scenario, result_.relations.back()));
   }
 
   // Returns true.
@@ -199,6 +201,11 @@ EngineWorld& EngineHost::world(int ranks) {
   if (!has_hello_) hello_ = world_->hello();
   has_hello_ = true;
   return *world_;
+}
+
+FreshProcesses EngineHost::fresh_processes() const {
+  if (!fresh_) return FreshProcesses::never;
+  return cases_ % kFreshEvery == 1 ? FreshProcesses::always : FreshProcesses::before_a_difference;
 }
 
 const Hello& EngineHost::hello() {
@@ -273,7 +280,7 @@ EngineResult EngineHost::judge(const Scenario& scenario) {
 
 std::vector<std::string> EngineHost::why_not(const Scenario& scenario) {
   const EngineCase one(world(static_cast<int>(scenario.parallel.data)), options_.command, scenario,
-                       options_.deadline_s, false);
+                       options_.deadline_s, FreshProcesses::never);
   std::vector<std::string> lines;
   for (const Relation& relation : relations()) {
     const std::string why = relation.why_not(one);

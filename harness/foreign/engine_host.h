@@ -2,10 +2,12 @@
 // fail (docs/engine-protocol.md, sections 1, 5, 10 and 11).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "harness/foreign/engine_case.h"
 #include "harness/foreign/engine_failure.h"
 #include "harness/foreign/engine_result.h"
 #include "harness/foreign/engine_world.h"
@@ -17,7 +19,9 @@ struct HostOptions {
   std::string command;                        // What --engine gave.
   double deadline_s = 60;                     // For one run.
   std::vector<AskedRelation> relations = {};  // None: all.
-  bool stop_at_first = false;                 // Ask no relation after one that fails.
+  bool stop_at_first = false;                 // Ask no relation after one that is violated,
+  // but for violations that are known.
+  std::function<bool(const Scenario&, const RelationOutcome&)> is_known = {};
 };
 
 class EngineHost {
@@ -34,12 +38,21 @@ class EngineHost {
   std::vector<std::string> why_not(const Scenario& scenario);
   // From here on only these; none: all.
   void ask_for(std::vector<AskedRelation> relations) { options_.relations = std::move(relations); }
+  // From here on a case ends at its first violation that is not known.
+  void stop_at_first(std::function<bool(const Scenario&, const RelationOutcome&)> is_known) {
+    options_.stop_at_first = true;
+    options_.is_known = std::move(is_known);
+  }
+  // Whether cases start fresh processes to compare with. Starting them may take longer than all
+  // else: a search that runs many cases leaves it out, and looks at its result with them.
+  void start_fresh_processes(bool fresh) { fresh_ = fresh; }
   // Says bye.
   void close();
   const std::string& command() const { return options_.command; }
 
  private:
   class Case;
+  FreshProcesses fresh_processes() const;
   EngineWorld& world(int ranks);
   // After a case: the engine forgets it, or is ended. A failure to do so is the case's, unless that
   // has one.
@@ -49,7 +62,7 @@ class EngineHost {
 
   HostOptions options_;
   Hello hello_;
-  bool has_hello_ = false;
+  bool has_hello_ = false, fresh_ = true;
   std::unique_ptr<EngineWorld> world_;
   std::int64_t cases_ = 0;
   int exits_in_a_row_ = 0;

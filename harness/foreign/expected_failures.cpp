@@ -131,6 +131,11 @@ bool matches_case(const ExpectedFailure& expected, const Scenario& scenario, con
       });
 }
 
+bool matches_violation(const ExpectedFailure& expected, const RelationOutcome& one) {
+  const std::string tensor = one.first_difference ? one.first_difference->tensor : "";
+  return one.verdict == Verdict::violated && matches(expected.tensors, tensor);
+}
+
 }  // namespace
 
 ExpectedFailures::ExpectedFailures(const std::string& path) : path_(path) {
@@ -165,12 +170,19 @@ void ExpectedFailures::take(EngineResult& result, const Hello& hello) {
     for (RelationOutcome& one : result.relations) {
       if (one.id != expected.relation || one.verdict == Verdict::skipped) continue;
       ++expected.applied;
-      const std::string tensor = one.first_difference ? one.first_difference->tensor : "";
-      if (one.verdict != Verdict::violated || !matches(expected.tensors, tensor)) continue;
+      if (!matches_violation(expected, one)) continue;
       ++expected.failed;
       one.issue = expected.issue;
     }
   }
+}
+
+bool ExpectedFailures::expects(const Scenario& scenario, const RelationOutcome& one,
+                               const Hello& hello) const {
+  return std::any_of(list_.begin(), list_.end(), [&](const ExpectedFailure& expected) {
+    return one.id == expected.relation && matches_case(expected, scenario, hello) &&
+           matches_violation(expected, one);
+  });
 }
 
 std::string ExpectedFailures::text(const ExpectedFailure& one) const {

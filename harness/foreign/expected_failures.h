@@ -32,6 +32,8 @@ class ExpectedFailures {
 
   // Marks outcomes that an entry expects, and counts; settle() is due after it.
   void take(EngineResult& result, const Hello& hello);
+  // Whether an entry expects this outcome.
+  bool expects(const Scenario& scenario, const RelationOutcome& one, const Hello& hello) const;
   // Entries that no matching case failed, or `always` and not every one: each is an error.
   std::vector<std::string> unmet() const;
   // Entries that no case matched.

@@ -79,7 +79,7 @@ void repeat(EngineCase& one, const Choices&) {
   const bool watched = kinds.size() < one.hello().observes.size();
   for (int i = 0; i < kUnwatchedRuns && watched && !kinds.empty(); ++i)
     expect_repeated(one, again, one.run(again), kinds);
-  if (one.wants_fresh_processes()) {
+  if (one.repeats_in_fresh_processes()) {
     RunRequest fresh = one.asked();
     fresh.what = "the same run in fresh processes";
     expect_repeated(one, fresh, one.run_in_fresh_processes(fresh));

@@ -65,6 +65,17 @@ json::object counters_of(const Scenario& scenario) {
   return all;
 }
 
+// A run trains on so many, over all ranks: a list of lengths is used again and again.
+std::int64_t documents_of(const Scenario& scenario) {
+  const auto data = open_data(scenario);
+  std::int64_t documents = 0;
+  for (std::int64_t step = 0; step < scenario.training.steps; ++step) {
+    for (const Microbatch& microbatch : data->training(step).microbatches)
+      documents += std::ssize(microbatch.documents);
+  }
+  return documents;
+}
+
 }  // namespace
 
 std::string describe_json(const ReadResult& read) {
@@ -84,8 +95,10 @@ std::string describe_json(const ReadResult& read) {
   all["estimate"] = json::object{{"train_bytes", engine},
                                  {"verify_bytes", engine + estimate.reference},
                                  {"multiply_adds", estimate.multiply_adds}};
-  if (read.ok() && can_be_counted_at_once(scenario))
+  if (read.ok() && can_be_counted_at_once(scenario)) {
     all["expected_counters"] = counters_of(scenario);
+    all["documents"] = documents_of(scenario);
+  }
   // The canonical form to the byte: the library would write 0.1 as 1E-1, which no ratio of a
   // scenario may be.
   std::string text = json::serialize(all);

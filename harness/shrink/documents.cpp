@@ -318,20 +318,24 @@ std::int64_t documents_in(const std::vector<StepLengths>& layouts) {
 
 ShrinkRule small_layouts_rule() { return {"another layout of few documents", small_layouts}; }
 
+std::vector<ShrinkRule> fewer_documents_rules() {
+  return {{"documents as lengths", written_out}, {"documents as they are cut", cut_documents},
+          {"one list of documents", one_list},   {"fewer layouts", fewer_layouts},
+          {"fewer lists", fewer_lists},          {"fewer documents", fewer_documents}};
+}
+
 std::vector<ShrinkRule> shrink_document_rules() {
-  return {{"documents as lengths", written_out},
-          {"documents as they are cut", cut_documents},
-          {"one list of documents", one_list},
-          {"fewer layouts", fewer_layouts},
-          {"fewer lists", fewer_lists},
-          {"fewer documents", fewer_documents},
-          {"lower buckets", lower_buckets},
-          {"lower capacity", lower_capacity},
-          {"shorter documents", shorter_together},
-          {"a shorter document", shorter_one_by_one},
-          {"a smaller pack", smaller_pack},
-          {"other documents instead of dropout", other_documents},
-          {"documents instead of padded sequences", documents_for_padding}};
+  std::vector<ShrinkRule> list = fewer_documents_rules();
+  const std::vector<ShrinkRule> more{
+      {"lower buckets", lower_buckets},
+      {"lower capacity", lower_capacity},
+      {"shorter documents", shorter_together},
+      {"a shorter document", shorter_one_by_one},
+      {"a smaller pack", smaller_pack},
+      {"other documents instead of dropout", other_documents},
+      {"documents instead of padded sequences", documents_for_padding}};
+  list.insert(list.end(), more.begin(), more.end());
+  return list;
 }
 
 }  // namespace lockstep

@@ -199,17 +199,23 @@ std::vector<std::int64_t> smaller(std::int64_t value, std::int64_t least) {
 
 // Features before sizes: in a small scenario the last difference often hangs on a feature that a
 // larger one of the same bug does without.
-const std::vector<ShrinkRule>& shrink_rules() {
-  static const std::vector<ShrinkRule> all = [] {
-    std::vector<ShrinkRule> list;
-    for (const auto& subject :
-         {shrink_training_rules(), shrink_rank_rules(), shrink_setting_rules(),
-          shrink_document_rules(), shrink_model_rules()}) {
-      std::transform(subject.begin(), subject.end(), std::back_inserter(list), with_limits);
-    }
-    return list;
+static std::vector<ShrinkRule> ordered_rules(const std::vector<ShrinkRule>& early) {
+  std::vector<ShrinkRule> list;
+  for (const auto& subject :
+       {early, shrink_training_rules(), shrink_rank_rules(), shrink_setting_rules(),
+        shrink_document_rules(), shrink_model_rules()}) {
+    std::transform(subject.begin(), subject.end(), std::back_inserter(list), with_limits);
+  }
+  return list;
+}
+
+const std::vector<ShrinkRule>& shrink_rules(Early early) {
+  static const std::vector<ShrinkRule> usual = ordered_rules({}), few_documents = [] {
+    std::vector<ShrinkRule> first = shrink_training_rules();
+    for (const ShrinkRule& rule : fewer_documents_rules()) first.push_back(rule);
+    return ordered_rules(first);
   }();
-  return all;
+  return early == Early::documents ? few_documents : usual;
 }
 
 }  // namespace lockstep

@@ -18,7 +18,10 @@ struct ShrinkRule {
 };
 
 // In the order in which they are tried: those that make a run cheaper come first.
-const std::vector<ShrinkRule>& shrink_rules();
+// `documents`: steps, microbatches and whole documents go before features, so that a search whose
+// budget is a few dozen runs ends with few documents.
+enum class Early { features, documents };
+const std::vector<ShrinkRule>& shrink_rules(Early early = Early::features);
 
 // The one of settings alone: all of them, halves, single ones back to their defaults.
 ShrinkRule settings_rule();
@@ -28,6 +31,7 @@ ShrinkRule small_layouts_rule();
 
 // The sublists, by subject.
 std::vector<ShrinkRule> shrink_document_rules();
+std::vector<ShrinkRule> fewer_documents_rules();  // These rules take whole documents out.
 std::vector<ShrinkRule> shrink_training_rules();
 std::vector<ShrinkRule> shrink_model_rules();
 std::vector<ShrinkRule> shrink_setting_rules();

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "harness/base/errors.h"
 #include "harness/base/interrupts.h"
@@ -47,6 +48,7 @@ class Search {
     } catch (const Interrupted&) {
       shrunk_.interrupted = true;
     } catch (const GaveUp&) {  // What was found until then stands.
+      if (hurried_) confirmed();
     }
     if (!shrunk_.result.token.empty()) {
       if (unconfirmed_) start_again();
@@ -115,6 +117,7 @@ class Search {
   // True at the fixed point, false if the budget ended first.
   bool descend() {
     double seconds = options_.seconds * kSearchShare;
+    hurried_ = options_.confirmer != nullptr;
     // The last run of a hang takes a whole timeout.
     if (reason_.judge == JudgeKind::watchdog) {
       unconfirmed_ = true;
@@ -137,11 +140,12 @@ class Search {
   }
 
   // A hang was judged with a short timeout: the whole one must agree, or the scenario as given
-  // stands.
+  // stands. So must what a hurried search left out.
   bool confirmed() {
-    if (!unconfirmed_ || key_of(current_) == key_of(start())) return true;
+    const bool hurried = std::exchange(hurried_, false);
+    if ((!unconfirmed_ && !hurried) || key_of(current_) == key_of(start())) return true;
     timeout_s_ = options_.timeout_s;
-    CaseResult result = run_once(current_);
+    CaseResult result = hurried ? options_.confirmer(current_) : run_once(current_);
     const bool same = same_reason(result, reason_);
     if (same) shrunk_.result = std::move(result);
     if (!same) start_again();
@@ -156,7 +160,8 @@ class Search {
   // Whether one of the rules found something smaller.
   bool apply_all(bool (Search::*apply)(const ShrinkRule&)) {
     bool smaller = false;
-    for (const ShrinkRule& rule : shrink_rules()) {
+    const Early early = options_.documents_first ? Early::documents : Early::features;
+    for (const ShrinkRule& rule : shrink_rules(early)) {
       while (!spent() && (this->*apply)(rule)) smaller = true;
     }
     return smaller;
@@ -325,6 +330,7 @@ class Search {
   CaseResult reason_;
   bool racy_ = false;
   bool unconfirmed_ = false;  // Hangs, by the short timeout alone.
+  bool hurried_ = false;      // What was found was not given to options_.confirmer yet.
   double timeout_s_ = 0;
   double limit_seconds_ = 1e9;
   std::int64_t limit_runs_ = INT64_MAX;

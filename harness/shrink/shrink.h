@@ -19,11 +19,15 @@ struct ShrinkOptions {
   std::int64_t runs = 5000;
   int tries = 8;          // Schedules (sim) or repetitions (cuda) that a racy candidate gets.
   double timeout_s = 20;  // The limit of one run.
+  bool documents_first = false;  // Where a run is dear: Early::documents of rules.h.
   // Names the smallest scenario, once the reason is known; none: reason_name.
   std::function<std::string(const CaseResult&)> name;
   std::function<void(const std::string&)> progress;
   // Runs a case; none: run_in_worker. Tests put a bug of their own here.
   std::function<CaseResult(const Scenario&, const RunOptions&, double timeout_s)> runner;
+  // Runs the smallest once more, with what `runner` leaves out to be quick; none: it leaves out
+  // nothing. It must fail for the same reason, or the scenario as given stands.
+  std::function<CaseResult(const Scenario&)> confirmer;
 };
 
 // Results of other values of one key, with everything else as in the smallest scenario.

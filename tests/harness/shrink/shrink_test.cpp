@@ -370,6 +370,49 @@ TEST(Shrink, StopsAtItsBudgetWithAScenarioThatFails) {
   EXPECT_THAT(shrunk_yaml(shrunk), HasSubstr("budget ended first"));
 }
 
+// The runs that a hurried search left out must confirm its result, also where its budget ends
+// first.
+TEST(Shrink, TakesTheSmallestOnlyWhereItIsConfirmed) {
+  const auto bug = [](const Scenario& s) { return has_length(s, 2); };
+  const Scenario large = generated(3);
+  for (const std::int64_t runs : {5000, 40}) {
+    ShrinkOptions options = with_bug(bug);
+    options.runs = runs;
+    options.documents_first = true;
+    int asked = 0;
+    options.confirmer = [&](const Scenario& scenario) {
+      ++asked;
+      CaseResult result = failure(scenario, "layers.0.act");
+      result.name = "confirmed";
+      return result;
+    };
+    const Shrunk kept = shrink(large, options);
+    EXPECT_EQ(asked, 1);
+    EXPECT_EQ(kept.result.name, "confirmed");
+    EXPECT_LT(documents_in(kept.scenario), documents_in(large));
+    options.confirmer = [](const Scenario& scenario) { return unjudged_case(scenario, {}); };
+    const Shrunk refused = shrink(large, options);
+    EXPECT_FALSE(refused.finished);
+    EXPECT_EQ(documents_in(refused.scenario), documents_in(large));
+  }
+}
+
+TEST(Shrink, EndsWithFewDocumentsAfterFewRunsWhereTheyComeFirst) {
+  const auto bug = [](const Scenario& s) { return has_length(s, 1); };
+  std::int64_t first = 0, usual = 0;
+  for (const std::uint64_t seed : {3, 5, 7}) {
+    for (const bool documents_first : {true, false}) {
+      ShrinkOptions options = with_bug(bug);
+      options.runs = 14;
+      options.tries = 2;
+      options.documents_first = documents_first;
+      (documents_first ? first : usual) += documents_in(shrink(generated(seed), options).scenario);
+    }
+  }
+  EXPECT_LE(first, 6);
+  EXPECT_LT(first, usual);
+}
+
 TEST(Shrink, KeepsASeedThatFailsWhereTheBugIsARace) {
   const auto bug = [](const Scenario& s) {
     return has_length(s, 4) && (s.checker.schedule.seed + std::ssize(s.data.documents)) % 3 == 0;

@@ -1,0 +1,58 @@
+#include "harness/foreign/case_order.h"
+
+#include <algorithm>
+
+#include "harness/expect/run_estimate.h"
+
+namespace lockstep::foreign {
+namespace {
+
+constexpr std::size_t kWaiting = 1024;
+constexpr std::int64_t kOldestEvery = 4;      // No case waits for ever.
+constexpr double kOfARestart = 4;             // Effort of new processes, for other ranks.
+constexpr double kMultiplyAddsOfACase = 5e7;  // That many double the effort of the least case.
+
+}  // namespace
+
+void CaseOrder::fill() {
+  while (!at_the_end_ && waiting_.size() < kWaiting) {
+    std::optional<Waiting> one = draw_();
+    if (!one) {
+      at_the_end_ = true;
+      return;
+    }
+    one->projected = project(one->given, honours_).scenario;
+    if (one->projected) {
+      one->features = coverage_.features_of(*one->projected);
+      one->effort = 1 + estimate_run(*one->projected).multiply_adds / kMultiplyAddsOfACase;
+    }
+    waiting_.push_back(std::move(*one));
+  }
+}
+
+double CaseOrder::worth(const Waiting& one) const {
+  if (!one.projected) return 0;
+  const double restart = one.projected->parallel.data == ranks_ ? 0 : kOfARestart;
+  return coverage_.rarity_of(one.features) / (one.effort + restart);
+}
+
+std::optional<CaseOrder::Waiting> CaseOrder::next() {
+  fill();
+  if (waiting_.empty()) return std::nullopt;
+  auto chosen = waiting_.begin();
+  if (++taken_ % kOldestEvery != 0) {
+    double most = worth(*chosen);
+    for (auto one = std::next(chosen); one != waiting_.end(); ++one) {
+      const double here = worth(*one);
+      if (here <= most) continue;
+      most = here;
+      chosen = one;
+    }
+  }
+  Waiting one = std::move(*chosen);
+  waiting_.erase(chosen);
+  if (one.projected) ranks_ = one.projected->parallel.data;
+  return one;
+}
+
+}  // namespace lockstep::foreign

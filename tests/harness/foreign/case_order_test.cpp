@@ -1,0 +1,108 @@
+// The order of a campaign's cases on an engine: what was not met yet first, small cases first, and
+// no case is left out or waits for ever.
+#include "harness/foreign/case_order.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "harness/generate/case.h"
+
+namespace lockstep {
+namespace {
+
+namespace json = boost::json;
+using foreign::CaseOrder;
+using foreign::Coverage;
+
+const json::object& honours() {
+  static const json::object table{
+      {"numerics", {"fp32", "bf16"}},
+      {"model.pattern", {{"symbols", "*-"}}},
+      {"model.hidden", {{"min", 8}, {"max", 4096}, {"multiple_of", 8}}},
+      {"model.recompute", {"mlp_act"}},
+      {"data.pack_length", {{"max", 8192}}},
+      {"training.microbatches", true},
+      {"training.eval_every", true},
+      {"training.recapture_at", true},
+      {"cuda_graph.impl", {"none", "partial", "full_iteration"}},
+      {"cuda_graph.modules", {"attn", "mlp"}},
+      {"cuda_graph.warmup_steps", {{"min", 1}}},
+      {"cuda_graph.max_packed_seqs", {{"min", 1}, {"items", 8}}},
+      {"offload.modules", {"qkv_linear", "core_attn", "mlp_fc1"}},
+      {"fsdp.strategy", {"no_shard", "optim_grads", "optim_grads_params"}},
+      {"parallel.data", {{"min", 1}, {"max", 2}}},
+      {"feed.empty_documents", true},
+      {"feed.empty_packs", true}};
+  return table;
+}
+
+std::function<std::optional<CaseOrder::Waiting>()> drawn(std::int64_t count,
+                                                         std::uint64_t seed = 9) {
+  return [count, seed, index = std::int64_t{0}]() mutable -> std::optional<CaseOrder::Waiting> {
+    if (index == count) return std::nullopt;
+    CaseOrder::Waiting one{.index = index, .given = make_case(seed, index, "small").scenario};
+    ++index;
+    return one;
+  };
+}
+
+std::vector<std::int64_t> order_of(std::int64_t count) {
+  Coverage coverage(honours());
+  CaseOrder order(honours(), coverage, drawn(count));
+  std::vector<std::int64_t> indices;
+  while (const std::optional<CaseOrder::Waiting> one = order.next()) {
+    if (one->projected) coverage.add(*one->projected);
+    indices.push_back(one->index);
+  }
+  return indices;
+}
+
+TEST(CaseOrder, JudgesEachCaseOnceAndInTheSameOrderAgain) {
+  const std::vector<std::int64_t> indices = order_of(150);
+  EXPECT_EQ(indices.size(), 150u);
+  EXPECT_EQ(std::set<std::int64_t>(indices.begin(), indices.end()).size(), 150u);
+  EXPECT_EQ(order_of(150), indices);
+  // The first case does not wait longer than the others around it take.
+  EXPECT_LT(std::find(indices.begin(), indices.end(), 0) - indices.begin(), 4);
+}
+
+// The effort of all cases until graphs of whole steps, shards and evaluations were met together,
+// and offloads outside of partial graphs.
+template <class Next>
+double effort_of(const Next& next, Coverage& coverage) {
+  double effort = 0;
+  bool whole = false, offload = false;
+  while (!whole || !offload) {
+    const CaseOrder::Waiting one = next();
+    if (!one.projected) continue;
+    const Scenario& s = *one.projected;
+    effort += one.effort;
+    coverage.add(s);
+    whole = whole || (s.cuda_graph.impl == GraphImpl::full_iteration && s.training.eval_every > 0 &&
+                      s.fsdp.strategy != Sharding::no_shard && s.parallel.data == 1);
+    offload = offload || (!s.offload.modules.empty() && s.cuda_graph.impl != GraphImpl::partial);
+  }
+  return effort;
+}
+
+TEST(CaseOrder, MeetsRareCombinationsSoonerThanTheyAreDrawn) {
+  double sooner = 0, in_turn = 0;
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    Coverage met(honours()), unused(honours());
+    CaseOrder order(honours(), met, drawn(1 << 20, seed));
+    const auto draw = drawn(1 << 20, seed);
+    sooner += effort_of([&] { return *order.next(); }, met);
+    in_turn += effort_of(
+        [&] {
+          std::optional<CaseOrder::Waiting> one;
+          CaseOrder single(honours(), unused, [&] { return one ? std::nullopt : one = draw(); });
+          return *single.next();
+        },
+        unused);
+  }
+  EXPECT_LT(sooner, in_turn / 2);
+}
+
+}  // namespace
+}  // namespace lockstep
