@@ -18,9 +18,11 @@ void Offloader::begin_region(const RegionPass& pass) {
   if (std::none_of(groups.begin(), groups.end(), returns)) return;
   compute_.record(*fork_);
   h2d_->wait(*fork_);
+  take_turn(*h2d_);
   for (Group* group : groups) {
     if (group->plan.returns_in_graph) submit_in(*group, pass.slot);
   }
+  end_turn(*h2d_);
 }
 
 void Offloader::before_layer(const RegionPass& pass, int layer) {
@@ -40,9 +42,11 @@ void Offloader::after_layer(const RegionPass& pass, int layer) {
     if (!std::exchange(forked, true)) {
       compute_.record(*fork_);
       d2h_->wait(*fork_);
+      take_turn(*d2h_);
     }
     submit_out(*group, pass.slot);
   }
+  if (forked) end_turn(*d2h_);
 }
 
 void Offloader::end_region(const RegionPass& pass) {
@@ -51,6 +55,19 @@ void Offloader::end_region(const RegionPass& pass) {
   lanes_->end_compute(pass, *faulty("graph-ends-before-its-last-op", &compute_, &copies));
   copies.record(*fork_);
   compute_.wait(*fork_);
+}
+
+// Copies of one direction run in the order in which their passes are submitted, as they do on one
+// stream. Graphs would leave the order to the GPU, which lets the copies of a later forward pass
+// overtake those that the next pass waits for. One event serves all graphs, since a graph waits for
+// the latest record before its launch.
+void Offloader::take_turn(const Stream& copies) const {
+  if (plan_.captured) copies.wait(&copies == d2h_.get() ? *latest_out_ : *latest_in_, in_recording());
+}
+
+void Offloader::end_turn(const Stream& copies) const {
+  if (plan_.captured)
+    copies.record(&copies == d2h_.get() ? *latest_out_ : *latest_in_, in_recording());
 }
 
 void Offloader::submit_out(Group& group, int slot) {

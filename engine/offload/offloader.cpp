@@ -66,6 +66,8 @@ Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scen
 // Copies in graphs begin within the pass of their segment, the others behind it.
 void Offloader::prepare_captured() {
   for (std::size_t i = 0; i < buffers_.size(); ++i) bin_left_.emplace_back(device_, "bin left");
+  latest_out_ = std::make_unique<Event>(device_, "latest copy out");
+  latest_in_ = std::make_unique<Event>(device_, "latest copy in");
   lanes_ = std::make_unique<CopyLanes>(device_, compute_, plan_);
   for (const Groups& groups : d2h_at_) {
     for (const bool in_graph : {true, false}) {
@@ -172,7 +174,9 @@ void Offloader::leave_forward(int segment, int slot) {
     } else if (!std::exchange(forked, true)) {
       d2h_->wait(*fork_);
     }
+    take_turn(*d2h_);
     copy_out(*group, slot);
+    end_turn(*d2h_);
     delayed += group->delayed();
   }
 }
@@ -188,7 +192,9 @@ void Offloader::start_h2d(int step, int slot) {
       compute_.record(*fork_);
       h2d_->wait(*fork_);
     }
+    take_turn(*h2d_);
     copy_in(*group, slot);
+    end_turn(*h2d_);
   }
 }
 

@@ -138,6 +138,8 @@ class Offloader {
   bool in_recording() const { return device_.recording() >= 0; }
   const Event& left(const Group& group, int slot) const;
   const Event& returned(const Group& group, int slot) const;
+  void take_turn(const Stream& copies) const;
+  void end_turn(const Stream& copies) const;
   void submit_out(Group& group, int slot);
   void submit_in(Group& group, int slot);
   void throttle_region(const Group& group, int slot);
@@ -163,6 +165,8 @@ class Offloader {
   std::unique_ptr<Event> fork_;
   // Under `offload.captured` alone.
   std::vector<Event> bin_left_;   // For each device buffer: behind the last copy out of it.
+  // Behind the latest copy of each direction, in graphs or not: see take_turn.
+  std::unique_ptr<Event> latest_out_, latest_in_;
   std::vector<Group*> in_order_;  // As a forward pass copies them out.
   std::unique_ptr<CopyLanes> lanes_;
 };
