@@ -97,7 +97,8 @@ def main():
     names = options.names or [name for name, fault in FAULTS.items() if options.device == "cuda" or not fault[3]]
     wrong = 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for row, right in pool.map(lambda name: tried(name, options), names):
+        for done in concurrent.futures.as_completed([pool.submit(tried, name, options) for name in names]):
+            row, right = done.result()
             wrong += not right
             print(row if right else f"{row}  WRONG", flush=True)
     print(f"{len(names) - wrong} of {len(names)}")

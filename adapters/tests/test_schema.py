@@ -37,6 +37,16 @@ class Schema(unittest.TestCase):
             theirs = [(p["name"], p["rows"], p["cols"]) for p in described(scenario)["parameters"]]
             self.assertEqual(ours, theirs, keys)
 
+    def test_scenarios_of_known_failures_are_legal_and_small(self):
+        for name in ("pytorch_181723", "megatron_fsdp_5974", "megatron_local_4433"):
+            with tempfile.TemporaryDirectory() as folder:
+                answer = pathlib.Path(folder) / "answer.json"
+                subprocess.run([LOCKSTEP, "describe", "--quiet", HERE.parent / "examples" / f"{name}.yaml", "--json", answer], check=True,
+                               stdout=subprocess.DEVNULL)
+                described = json.loads(answer.read_text())
+            self.assertTrue(described["legal"], name)
+            self.assertLessEqual(sum(len(pack) for step in described["scenario"]["data"]["documents"] for pack in step), 2, name)
+
 
 if __name__ == "__main__":
     LOCKSTEP = sys.argv.pop(1)
