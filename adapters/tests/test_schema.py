@@ -9,6 +9,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from lockstep_adapter import documents  # noqa: E402
 
+EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
 LOCKSTEP = ""
 
 
@@ -41,7 +42,7 @@ class Schema(unittest.TestCase):
         for name in ("pytorch_181723", "megatron_fsdp_5974", "megatron_local_4433"):
             with tempfile.TemporaryDirectory() as folder:
                 answer = pathlib.Path(folder) / "answer.json"
-                subprocess.run([LOCKSTEP, "describe", "--quiet", HERE.parent / "examples" / f"{name}.yaml", "--json", answer], check=True,
+                subprocess.run([LOCKSTEP, "describe", "--quiet", EXAMPLES / f"{name}.yaml", "--json", answer], check=True,
                                stdout=subprocess.DEVNULL)
                 described = json.loads(answer.read_text())
             self.assertTrue(described["legal"], name)
