@@ -140,7 +140,11 @@ void StepLoop::start(std::int64_t step, const StepData& data, bool continued) {
   prefetch_weights();
   packs_.load(data, compute_);
   loader_.wait_for_state(compute_);
-  graphs_.destroy_evicted();  // The host has read the results of all earlier launches.
+  // The host has read the results of all earlier launches.
+  const GraphSet::Body destroy = [this] { graphs_.destroy_evicted(); };
+  const GraphSet::Body destroyed =
+      faulty<GraphSet::Body>("evicted-graphs-stay-until-a-recapture", destroy, [] {});
+  destroyed();
   prepare_graphs(step);
   device_.enter_step(step);
   if (!continued) parameters_.zero_gradients(compute_);

@@ -30,6 +30,10 @@ void CostCounter::Memory::end_steps(std::int64_t next) {
   while (std::ssize(after) < next) after.push_back(bytes);
 }
 
+void CostCounter::Rank::end_steps(std::int64_t next) {
+  for (Memory* one : {&device, &pinned, &objects, &graphs}) one->end_steps(next);
+}
+
 void CostCounter::on_call(const IssuedCall& issued) {
   if (std::string_view(issued.place.part) == "look") return;
   Rank& rank = ranks_[issued.place.rank];
@@ -38,9 +42,7 @@ void CostCounter::on_call(const IssuedCall& issued) {
   if (rank.closed) return;
   if (issued.place.step > rank.step) {
     rank.step = issued.place.step;
-    rank.device.end_steps(rank.step);
-    rank.pinned.end_steps(rank.step);
-    rank.objects.end_steps(rank.step);
+    rank.end_steps(rank.step);
   }
   if (const auto* allocated = issued.as<AllocateCall>())
     return allocate(*allocated, issued.place.rank);
@@ -50,9 +52,7 @@ void CostCounter::on_call(const IssuedCall& issued) {
 void CostCounter::close(int rank) {
   Rank& closed = ranks_[rank];
   closed.closed = true;
-  closed.device.end_steps(closed.step + 1);
-  closed.pinned.end_steps(closed.step + 1);
-  closed.objects.end_steps(closed.step + 1);
+  closed.end_steps(closed.step + 1);
 }
 
 void CostCounter::count_objects(const IssuedCall& issued) {
@@ -73,6 +73,7 @@ void CostCounter::create(Object kind, int number, int rank) {
   if (ranks_[rank].closed) return;
   owners_[{kind, number}] = rank;
   ranks_[rank].objects.add(1);
+  if (kind == Object::graph) ranks_[rank].graphs.add(1);
 }
 
 void CostCounter::destroy(Object kind, int number) {
@@ -80,6 +81,7 @@ void CostCounter::destroy(Object kind, int number) {
   if (found == owners_.end()) return;  // The harness's own.
   Rank& owner = ranks_[found->second];
   if (!owner.closed) owner.objects.add(-1);
+  if (!owner.closed && kind == Object::graph) owner.graphs.add(-1);
   owners_.erase(found);
 }
 
@@ -146,6 +148,7 @@ StepMemory CostCounter::step_memory() const {
     add(sum.device, rank.device.after);
     add(sum.pinned, rank.pinned.after);
     add(sum.objects, rank.objects.after);
+    add(sum.graphs, rank.graphs.after);
   }
   return sum;
 }

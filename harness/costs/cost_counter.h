@@ -29,9 +29,11 @@ class CostCounter : public Observer {
     void end_steps(std::int64_t next);  // The steps before `next` have ended.
   };
   struct Rank {
-    Memory device, pinned, objects;
+    Memory device, pinned, objects, graphs;
     std::int64_t step = 0;
     bool closed = false;
+
+    void end_steps(std::int64_t next);
   };
   struct Allocation {
     int rank = 0;

@@ -14,10 +14,10 @@ namespace lockstep {
 // "launches", "ops", "copies", "memory": the groups, each with its numbers by name.
 using Costs = std::map<std::string, std::map<std::string, std::int64_t>>;
 
-// Bytes that are allocated when a step has ended, and how many streams, events and graphs exist,
-// over all ranks of the process, by step.
+// Bytes that are allocated when a step has ended, and how many streams, events and graphs exist
+// (`objects`), and graphs alone, over all ranks of the process, by step.
 struct StepMemory {
-  std::vector<std::int64_t> device = {}, pinned = {}, objects = {};
+  std::vector<std::int64_t> device = {}, pinned = {}, objects = {}, graphs = {};
 };
 
 // One scenario in one precision, in the file `costs.txt` beside the scenario's file.

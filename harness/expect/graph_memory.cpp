@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "harness/expect/expectations.h"
+#include "kernels/core/at.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/rules/legality.h"
 
@@ -41,9 +42,12 @@ class Tally {
       : scenario_(scenario),
         calls_(calls),
         graphs_of_a_bucket_(graph_regions(scenario) *
-                            (2 * scenario.training.in_flight + replays_evaluations(scenario))) {}
+                            (2 * scenario.training.in_flight + replays_evaluations(scenario))) {
+    tally_.alive.resize(scenario.training.steps);
+  }
 
   void begin(std::int64_t step) {
+    going_ = 0;
     if (holds(scenario_.training.recapture_at, step)) held_.clear();
     if (scenario_.cuda_graph.impl != GraphImpl::partial || !held_.empty()) return;
     for (int bucket = 0; bucket < std::ssize(scenario_.cuda_graph.max_packed_seqs); ++bucket)
@@ -64,6 +68,12 @@ class Tally {
     if (scenario_.cuda_graph.impl == GraphImpl::full_iteration) return replay_all(buckets, false);
     if (!replays_evaluations(scenario_)) return;
     for (const int bucket : buckets) replay_regions(bucket);
+  }
+
+  void end(std::int64_t step) {
+    std::int64_t alive = going_;
+    for (const Bucket& one : held_) alive += one.graphs;
+    at(tally_.alive, step) = alive;
   }
 
   GraphTally result() const { return tally_; }
@@ -107,8 +117,10 @@ class Tally {
     bucket.graphs += std::ssize(kinds);
     for (const Kind& kind : kinds) bucket.bytes += kBytesOfACall * calls_of(kind);
     const std::int64_t limit = scenario_.cuda_graph.graph_memory_limit;
-    for (; limit > 0 && held_.size() > 1 && bytes() > limit; held_.pop_front())
+    for (; limit > 0 && held_.size() > 1 && bytes() > limit; held_.pop_front()) {
       tally_.evicted += held_.front().graphs;
+      going_ += held_.front().graphs;
+    }
   }
   // The first graph of a kind says how many calls it recorded; what later ones recorded is judged.
   std::int64_t calls_of(const Kind& kind) {
@@ -126,6 +138,7 @@ class Tally {
   std::span<const std::int64_t> calls_;
   std::int64_t graphs_of_a_bucket_;
   std::list<Bucket> held_;
+  std::int64_t going_ = 0;  // Graphs that this step has evicted.
   std::map<Kind, std::int64_t> first_of_kind_;
   GraphTally tally_;
 };
@@ -142,8 +155,32 @@ GraphTally tally_graphs(const Scenario& scenario, const DataSource& data,
     tally.train(buckets_of(scenario, data.training(step)));
     const bool due = training.eval_every > 0 && (step + 1) % training.eval_every == 0;
     if (due) tally.evaluate(buckets_of(scenario, data.evaluation(step)));
+    tally.end(step);
   }
   return tally.result();
+}
+
+std::string unexpected_graphs(const Scenario& scenario, const DataSource& data, std::int64_t ranks,
+                              const std::vector<std::int64_t>& seen,
+                              const std::map<int, std::vector<std::int64_t>>& calls) {
+  const bool limited = scenario.cuda_graph.graph_memory_limit > 0;
+  if (limited && std::ssize(calls) != ranks) return "";
+  std::vector<std::int64_t> want(scenario.training.steps);
+  auto recorded = calls.begin();
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    const GraphTally tally =
+        limited ? tally_graphs(scenario, data, (recorded++)->second) : tally_graphs(scenario, data);
+    for (std::int64_t step = 0; step < std::ssize(tally.alive); ++step)
+      at(want, step) += at(tally.alive, step);
+  }
+  for (std::int64_t step = 0; step < std::ssize(seen); ++step) {
+    const std::int64_t there = at(seen, step), wanted = at(want, step);
+    if (there == wanted) continue;
+    return "the number of graphs is " + std::to_string(there) + " after step " +
+           std::to_string(step) + ", expected " + std::to_string(wanted) +
+           " (what was captured less what was torn down or evicted)";
+  }
+  return "";
 }
 
 }  // namespace lockstep

@@ -71,6 +71,7 @@ constexpr std::array kEngineFaults{
     FaultRow{"evaluations-replay-the-training-graphs", kStale, "ledger: forward"},
     FaultRow{"evaluations-stay-eager", kWarmup, "vacuous: graph_replays evaluation_replays"},
     FaultRow{"evicted-graph-destroyed-while-it-runs", kTeardown, "hazard: destroyed"},
+    FaultRow{"evicted-graphs-stay-until-a-recapture", kTeardown, "costs: graphs"},
     FaultRow{"eviction-forgets-what-it-freed", kTeardown,
              "vacuous: graphs_evicted graphs_captured"},
     FaultRow{"eviction-leaves-the-bucket-eager", kFallback, "vacuous: graph_replays"},

@@ -12,6 +12,7 @@
 #include "harness/case/schedules.h"
 #include "harness/expect/blind_spots.h"
 #include "harness/expect/expectations.h"
+#include "harness/expect/graph_memory.h"
 #include "harness/expect/run_expectations.h"
 #include "harness/inject/device_fault.h"
 #include "harness/inject/document_fault.h"
@@ -54,14 +55,19 @@ std::optional<RunFinding> judge_counters(const JudgedCase& one, const ReferenceR
   return {};
 }
 
-// Returns a finding if the first run asked for other work than the scenario's row in costs.txt, or
-// for ever more memory.
+// Returns a finding if the first run asked for other work than the scenario's row in costs.txt, for
+// ever more memory, or kept other graphs than the documents ask for.
 std::optional<RunFinding> judge_costs(const JudgedCase& one, const RunOutcome& first) {
   const auto finding = [](const std::string& reason) {
     return RunFinding{.judge = JudgeKind::costs, .reason = reason};
   };
   const std::string growth = memory_growth(one.scenario, first.step_memory);
   if (!growth.empty()) return finding(growth);
+  const auto* const here = one.options.ranks;
+  const std::string graphs = unexpected_graphs(
+      one.scenario, one.data, here != nullptr ? here->here() : one.scenario.parallel.data,
+      first.step_memory.graphs, first.captured_calls);
+  if (!graphs.empty()) return finding(graphs);
   if (!first.needless.empty()) return finding(first.needless);
   // Rows hold the costs of all ranks, or of rank 0 where each is a process.
   if (one.ranks_are_processes() && one.options.ranks->first() > 0) return {};

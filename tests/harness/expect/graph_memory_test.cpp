@@ -1,6 +1,7 @@
 // The model of captures and evictions, worked out by hand.
 #include "harness/expect/graph_memory.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,6 +53,34 @@ TEST(GraphMemory, TheBucketUsedLeastRecentlyGoes) {
   const Scenario s = scenario({{{5}, {5, 5}}, {{5, 5, 5}, {5}}}, 3 * kBucket - 1);
   expect(s, 12 + 4 * 4, 4 + 4 * 4);
   EXPECT_EQ(tally(s).buckets, 3 + 4);
+}
+
+// Step 0 evicts three buckets and keeps two, step 1 evicts two: what goes is there until its step
+// has ended.
+TEST(GraphMemory, WhatIsEvictedIsThereUntilTheNextStep) {
+  const Scenario s = scenario({{{5}, {5, 5}}, {{5, 5, 5}, {5}}}, 3 * kBucket - 1);
+  EXPECT_EQ(tally(s).alive, (std::vector<std::int64_t>{5 * 4, 4 * 4}));
+  const auto data = open_data(s);
+  const auto unexpected = [&](std::int64_t ranks, const std::vector<std::int64_t>& seen,
+                              const std::map<int, std::vector<std::int64_t>>& calls) {
+    return unexpected_graphs(s, *data, ranks, seen, calls);
+  };
+  EXPECT_EQ(unexpected(1, {20, 16}, {{3, kOneCall}}), "");
+  EXPECT_EQ(unexpected(2, {40, 32}, {{3, kOneCall}, {9, kOneCall}}), "");
+  EXPECT_THAT(unexpected(1, {20, 28}, {{3, kOneCall}}),
+              testing::StartsWith("the number of graphs is 28 after step 1, expected 16"));
+  EXPECT_EQ(unexpected(1, {20, 28}, {}), "") << "under a limit sizes are needed";
+}
+
+TEST(GraphMemory, GraphsAreCountedWithoutALimitToo) {
+  Scenario s = scenario({{{5}, {5, 5}}, {{5, 5, 5}, {5}}, {{5}, {5}}}, 0);
+  s.cuda_graph.warmup_steps = 1;
+  const auto data = open_data(s);
+  EXPECT_EQ(unexpected_graphs(s, *data, 2, {0, 24, 24}, {}), "");
+  EXPECT_NE(unexpected_graphs(s, *data, 2, {8, 24, 24}, {}), "");
+  s.cuda_graph.impl = GraphImpl::none;
+  EXPECT_EQ(unexpected_graphs(s, *data, 2, {0, 0, 0}, {}), "");
+  EXPECT_NE(unexpected_graphs(s, *data, 2, {0, 0, 1}, {}), "");
 }
 
 // Captured 0 1 2, of which 2 stays; then 2, 2, 0, 0: one change.
