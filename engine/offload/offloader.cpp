@@ -166,7 +166,8 @@ void Offloader::leave_forward(int segment, int slot) {
   for (Group* group : groups) {
     if (group->plan.leaves_in_graph) note_out(*group, slot);
   }
-  bool forked = false;
+  bool forked = faulty("delayed-offload-waits-for-all-of-compute", false, any_now);
+  if (forked) d2h_->wait(*fork_);
   for (Group* group : groups) {
     if (group->plan.leaves_in_graph) continue;
     if (group->delayed()) {

@@ -52,6 +52,7 @@ constexpr std::array kEngineFaults{
     FaultRow{"delayed-offload-ignores-compute", kRace, "bits; hazard; ledger; vacuous",
              kNeedsExperts},
     FaultRow{"delayed-offload-is-dropped", kRace, "bits; hazard; ledger; vacuous", kNeedsExperts},
+    FaultRow{"delayed-offload-waits-for-all-of-compute", kCost, "costs: need"},
     FaultRow{"dispatch-of-the-captured-batchs-rows", kStale, "bits; hazard", kNeedsExperts},
     FaultRow{"dispatch-reads-rows-before-their-copy", kExperts, "bits; hazard; contract",
              kNeedsExperts},
