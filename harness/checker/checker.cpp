@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
+#include <utility>
 
 #include "engine/train/trainer.h"
 #include "kernels/core/at.h"
@@ -64,7 +66,34 @@ std::vector<std::string> Checker::mutations() {
           "streams-run-before-their-host"};
 }
 
+class Checker::Looking {
+ public:
+  Looking(Checker& checker, const IssuedCall& issued) : checker_(checker) {
+    const bool looks = std::string_view(issued.place.part) == kLook;
+    if (!looks || issued.as<RankCall>() != nullptr) return;
+    checker.looked_for_ = checker.host_;
+    std::vector<Thread>& threads = checker.threads_;
+    const auto [entry, fresh] =
+        checker.lookers_.try_emplace(checker.host_, static_cast<int>(threads.size()));
+    if (fresh) threads.push_back({checker.host().name, -1, {}});
+    at(threads, entry->second).clock.join(checker.host().clock);
+    checker.host_ = entry->second;
+  }
+  Looking(const Looking&) = delete;
+  Looking& operator=(const Looking&) = delete;
+  // What the look itself has read is over when the program goes on.
+  ~Looking() {
+    if (checker_.looked_for_ < 0) return;
+    const int looker = std::exchange(checker_.host_, std::exchange(checker_.looked_for_, -1));
+    checker_.host().clock.reach(looker, at(checker_.threads_, looker).clock.at(looker));
+  }
+
+ private:
+  Checker& checker_;
+};
+
 void Checker::on_call(const IssuedCall& issued) {
+  const Looking looking(*this, issued);
   std::visit([&](const auto& call) { on(call, issued); }, issued.call);
 }
 
@@ -79,7 +108,7 @@ void Checker::on(const RankCall& call, const IssuedCall&) {
       starter.clock.join(at(threads_, host.thread).clock);
       host = {host.thread};
     }
-    meets_ = {};
+    meets_ = meets_of_looks_ = {};
     host_ = kStarter;
     return;
   }
@@ -95,13 +124,16 @@ void Checker::on(const RankCall& call, const IssuedCall&) {
 // No rank enters a barrier before all ranks have left the one before the last, so two clocks that
 // alternate suffice.
 void Checker::on(const BarrierCall& barrier, const IssuedCall&) {
+  const bool looks = looked_for_ >= 0;
+  const int of = looks ? looked_for_ : host_;
   const auto entry = std::find_if(hosts_.begin(), hosts_.end(),
-                                  [&](const auto& h) { return h.second.thread == host_; });
+                                  [&](const auto& h) { return h.second.thread == of; });
   if (entry == hosts_.end()) return;
-  Clock& meeting = meets_[entry->second.meetings % 2];
+  std::size_t& number = looks ? entry->second.meetings_of_looks : entry->second.meetings;
+  Clock& meeting = (looks ? meets_of_looks_ : meets_)[number % 2];
   if (!barrier.goes_on) return meeting.join(host().clock);
   host().clock.join(meeting);
-  ++entry->second.meetings;
+  ++number;
 }
 
 void Checker::on(const CreateStreamCall& created, const IssuedCall& issued) {
@@ -174,7 +206,7 @@ void Checker::record(int id, int stream, const Clock& clock) {
   state.in_capture = false;
   state.stream = stream;
   state.clock = clock;
-  state.used.join(clock);
+  if (looked_for_ < 0) state.used.join(clock);
 }
 
 void Checker::wait(Clock& clock, int id, int waiter, const EventState& state) {
@@ -191,9 +223,10 @@ void Checker::on(const WaitCall& call, const IssuedCall& issued) {
   }
   EventState& state = event(call.event);
   if (state.in_capture) return;
-  Clock& clock = at(threads_, enter(issued.stream)).clock;
-  wait(clock, call.event, issued.stream, state);
-  state.used.join(clock);
+  Thread& waiter = at(threads_, enter(issued.stream));
+  wait(waiter.clock, call.event, issued.stream, state);
+  if (looked_for_ < 0) state.used.join(waiter.clock);
+  waiter.looked_at |= looked_for_ >= 0;
   if (options_.needed && is_of_transport(state.name))
     options_.needed->awaits_peers(call.event, thread_of(issued.stream));
 }
@@ -255,6 +288,8 @@ void Checker::perform(int thread, int stream, const Work& work,
   if (stopped_) return;
   Clock& clock = at(threads_, thread).clock;
   const std::uint64_t time = clock.tick(thread);
+  at(threads_, thread).looked_at = looked_for_ >= 0;
+  if (looked_for_ < 0) at(threads_, thread).program_time = time;
   std::vector<Touch> touches;
   touches.reserve(operands.size());
   for (CheckedOperand& operand : operands) {
@@ -455,6 +490,7 @@ void Checker::on(const ReleaseCall& call, const IssuedCall&) {
                 host_,
                 0};
     for (const Touch& earlier : allocation->shadow.unordered(touch, host().clock)) {
+      if (std::string_view(earlier.work.place.part) == kLook) continue;  // Nobody else looks.
       report(HazardKind::use_after_free, touch, earlier, bytes_text(touch.box, *allocation),
              missing_edge(touch, earlier));
     }

@@ -85,12 +85,18 @@ class Checker : public Observer {
     std::string name;
     int stream = -1;  // None for a host.
     Clock clock;
+    std::uint64_t program_time = 0;  // The program's last work here.
+    bool looked_at = false;          // A look has put work or a wait behind it.
   };
   struct Host {
     int thread;
     bool runs = false;
-    std::size_t meetings = 0;
+    std::size_t meetings = 0, meetings_of_looks = 0;
   };
+  // Two clocks that alternate: a host may enter the next barrier before all have left the last one.
+  using Meetings = std::array<Clock, 2>;
+  // Makes calls of a look a thread of its own while it exists.
+  class Looking;
   struct EventState {
     bool recorded = false;
     bool in_capture = false;  // Recorded last in a capture, so it has no meaning outside.
@@ -140,8 +146,11 @@ class Checker : public Observer {
   std::vector<Thread> threads_;
   int host_ = kStarter;        // The thread that makes the current calls.
   std::map<int, Host> hosts_;  // By rank.
-  // Indexed by parity, because a host may enter the next barrier before all have left the last one.
-  std::array<Clock, 2> meets_;
+  // What a look waits for the program does not know, as it would run without judges: each host has
+  // a second thread, which looks. It knows what the host knows, and the host nothing of it.
+  std::map<int, int> lookers_;  // By the host's thread.
+  int looked_for_ = -1;         // The host whose look makes the current call; -1: none.
+  Meetings meets_, meets_of_looks_;
   std::map<int, int> stream_threads_;
   std::map<std::pair<int, int>, int> lane_threads_;
   std::map<int, EventState> events_;

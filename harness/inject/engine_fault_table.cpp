@@ -24,6 +24,8 @@ constexpr std::array kEngineFaults{
     FaultRow{"bin-rewritten-beside-the-tail-of-a-graph", kReuse, "hazard; bits"},
     FaultRow{"bucket-below-its-bytes", kSharding, "vacuous: collectives", kNeedsShards},
     FaultRow{"buckets-received-in-one-place", kSharding, "gradient: gradient; bits", kNeedsShards},
+    FaultRow{"buffers-destroyed-beside-gathers", kTeardown, "hazard: gather",
+             kRemovesOrder | kNeedsShards},
     FaultRow{"capacity-off-by-one", kPadding,
              "metadata: pack.cu_seqlens; activation: embedding.out"},
     FaultRow{"capture-passes-leave-a-gathered-unit", kWarmup, "bits; hazard"},

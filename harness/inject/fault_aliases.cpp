@@ -53,6 +53,7 @@ constexpr std::array kAliases{
     FaultAlias{"exchange-ignores-what-a-peer-reads", Op::drop_wait, {.event = "peer has read"}},
     FaultAlias{"exchange-ignores-what-a-peer-writes", Op::drop_wait, {.event = "peer has written"}},
     // Sharding.
+    FaultAlias{"buffers-destroyed-beside-gathers", Op::drop_sync, {.stream = "gather"}},
     FaultAlias{"gather-ignores-the-optimizer",
                Op::drop_wait,
                {.stream = "gather", .event = "weights written"}},

@@ -79,13 +79,22 @@ void ComparedRun::on_ranks(const std::function<void(Rank&)>& body) {
       options_.ranks);
 }
 
-// The part "look" marks these reads as the harness's, not the engine's.
-std::vector<std::vector<float>> ComparedRun::read(const Trainer& trainer,
-                                                  std::span<const StoredValues> list) {
+// The part "look" marks these calls as the harness's, not the engine's.
+template <class Look>
+auto ComparedRun::look(const Look& look) {
   const char* part = std::exchange(device_.place.part, kLook);
-  std::vector<std::vector<float>> seen = trainer.read(list);
+  auto seen = look();
   device_.place.part = part;
   return seen;
+}
+
+std::vector<std::vector<float>> ComparedRun::read(const Trainer& trainer,
+                                                  std::span<const StoredValues> list) {
+  return look([&] { return trainer.read(list); });
+}
+
+std::string ComparedRun::digest(const Trainer& trainer) {
+  return look([&] { return trainer.weight_digest(); });
 }
 
 void ComparedRun::require_the_whole_state(ThreadRank& rank) {
@@ -108,7 +117,8 @@ bool ComparedRun::Rank::holds_so_far() {
 }
 
 void ComparedRun::count(const ThreadRank& rank) {
-  const std::string own = boost::json::serialize(to_json(rank.trainer.counters()));
+  const Counters counted = look([&] { return rank.trainer.counters(); });
+  const std::string own = boost::json::serialize(to_json(counted));
   const std::vector<std::string> said = rank.communicator.all_gather_object(own);
   for (std::size_t r = 0; r < said.size(); ++r) {
     counters_[r] = counters_from_json(boost::json::parse(said[r]).as_object());

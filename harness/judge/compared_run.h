@@ -43,11 +43,14 @@ class ComparedRun {
   // The counters of each rank at its end, for which every rank calls count().
   const std::vector<Counters>& counters() const { return counters_; }
   void count(const ThreadRank& rank);
+  std::string digest(const Trainer& trainer);  // Every rank calls it.
   Device& device() { return device_; }
   // How often the planted device fault took effect.
   std::int64_t triggered() const { return injector_ ? injector_->triggered() : 0; }
 
  private:
+  template <class Look>
+  auto look(const Look& look);
   std::vector<std::vector<float>> read(const Trainer& trainer, std::span<const StoredValues> list);
   void require_the_whole_state(ThreadRank& rank);
 

@@ -167,7 +167,7 @@ void collect(RunOutcome& outcome, ComparedRun& run, const std::function<void()>&
 }
 
 void compare_digest(RunOutcome& outcome, const ComparedRun::Rank& rank, const std::string& want) {
-  const std::string got = rank.engine.trainer.weight_digest();
+  const std::string got = rank.run.digest(rank.engine.trainer);
   if (got == want) return;
   outcome.finding = {.judge = JudgeKind::weights,
                      .reason = "the weight digest of rank " + std::to_string(rank.engine.number()) +

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <random>
 
 #include "engine/train/trainer.h"
@@ -128,6 +129,50 @@ TEST(Checker, TellsTheProgramsHazardRatherThanThatOfALook) {
                                   "reads its `g`"));
   EXPECT_THAT(told(true), HasSubstr("(and "));
   EXPECT_THAT(told(false), HasSubstr("read after write: copy of 256 bytes (look, step 3)"));
+}
+
+// The program runs without judges too, and then nobody waits for it where they look.
+TEST(Checker, WhatALookWaitsForTheProgramDoesNotKnow) {
+  for (const bool looks : {true, false}) {
+    Bench bench;
+    std::optional<Stream> side(std::in_place, bench.device, "side");
+    bench.add(*side, bench.x.row(), bench.y.row());
+    bench.device.place.part = looks ? kLook : "step";
+    side->synchronize();
+    bench.device.place.part = "step";
+    side.reset();
+    EXPECT_EQ(kinds(bench.checker), looks ? Kinds{HazardKind::destroyed_in_use} : Kinds{});
+  }
+}
+
+TEST(Checker, TheProgramGoesOnBehindALook) {
+  Bench bench(true);
+  bench.stage();
+  bench.load(bench.loader);
+  bench.loader.synchronize();
+  bench.device.place.part = kLook;
+  bench.device.host_reads(bench.staging.data(), 256);
+  bench.device.place.part = "step";
+  bench.stage();
+  EXPECT_EQ(kinds(bench.checker), Kinds{});
+}
+
+// A look may be under way where the program, which is over, destroys what both have used.
+TEST(Checker, AProgramNeedNotWaitForALook) {
+  for (const bool looks : {true, false}) {
+    Bench bench;
+    std::optional<Stream> side(std::in_place, bench.device, "side");
+    std::optional<Floats> seen(std::in_place, bench.device, 64);
+    bench.add(*side, bench.x.row(), bench.y.row());
+    side->synchronize();
+    bench.device.place.part = looks ? kLook : "step";
+    side->copy(seen->data(), bench.y.data(), 256, CopyKind::device_to_device);
+    bench.device.place.part = "step";
+    side.reset();
+    seen.reset();
+    EXPECT_EQ(kinds(bench.checker),
+              looks ? Kinds{} : Kinds({HazardKind::destroyed_in_use, HazardKind::use_after_free}));
+  }
 }
 
 TEST(Checker, FindsAReadThatDoesNotWaitForItsCopyAndSaysWhatToDo) {
