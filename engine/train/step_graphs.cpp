@@ -29,9 +29,10 @@ void StepLoop::train_full_iteration(std::int64_t step) {
     if (replays(step)) count_fallback(packs_.reason());
     return train_passes(0, packs_.count(), false);
   }
+  const int count = packs_.count();
   const GraphKey key{.kind = GraphKey::Kind::iteration,
                      .bucket = packs_.largest_bucket(),
-                     .microbatches = packs_.count()};
+                     .microbatches = faulty("graph-key-count-in-8-bits", count, count & 255)};
   // A capture or a dry run makes no copies, so the bytes that it counts are taken back.
   const auto body = [this] {
     const OffloadedBytes moved = offloader_.moved;

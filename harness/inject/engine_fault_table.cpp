@@ -103,6 +103,7 @@ constexpr std::array kEngineFaults{
     FaultRow{"graph-destroyed-during-a-capture", kTeardown, "hazard: destroyed"},
     FaultRow{"graph-does-not-join-its-copies", kCapture, "capture: joined"},
     FaultRow{"graph-ends-before-its-last-op", kLaunch, "hazard; bits"},
+    FaultRow{"graph-key-count-in-8-bits", kSize, "vacuous; ledger; bits"},
     FaultRow{"graph-key-without-bucket", kStale, "ledger: graph"},
     FaultRow{"graph-key-without-slot", kStale, "ledger: graph"},
     FaultRow{"graphs-captured-every-step", kFallback, "vacuous: graphs_captured"},
