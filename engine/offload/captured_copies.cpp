@@ -62,12 +62,15 @@ void Offloader::end_region(const RegionPass& pass) {
 // overtake those that the next pass waits for. One event serves all graphs, since a graph waits for
 // the latest record before its launch.
 void Offloader::take_turn(const Stream& copies) const {
-  if (plan_.captured) copies.wait(&copies == d2h_.get() ? *latest_out_ : *latest_in_, in_recording());
+  if (plan_.captured) copies.wait(latest(copies), in_recording());
 }
 
 void Offloader::end_turn(const Stream& copies) const {
-  if (plan_.captured)
-    copies.record(&copies == d2h_.get() ? *latest_out_ : *latest_in_, in_recording());
+  if (plan_.captured) copies.record(latest(copies), in_recording());
+}
+
+const Event& Offloader::latest(const Stream& copies) const {
+  return &copies == d2h_.get() ? *latest_out_ : *latest_in_;
 }
 
 void Offloader::submit_out(Group& group, int slot) {

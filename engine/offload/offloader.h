@@ -140,6 +140,7 @@ class Offloader {
   const Event& returned(const Group& group, int slot) const;
   void take_turn(const Stream& copies) const;
   void end_turn(const Stream& copies) const;
+  const Event& latest(const Stream& copies) const;
   void submit_out(Group& group, int slot);
   void submit_in(Group& group, int slot);
   void throttle_region(const Group& group, int slot);
@@ -164,7 +165,7 @@ class Offloader {
   std::unique_ptr<Stream> d2h_, h2d_;
   std::unique_ptr<Event> fork_;
   // Under `offload.captured` alone.
-  std::vector<Event> bin_left_;   // For each device buffer: behind the last copy out of it.
+  std::vector<Event> bin_left_;  // For each device buffer: behind the last copy out of it.
   // Behind the latest copy of each direction, in graphs or not: see take_turn.
   std::unique_ptr<Event> latest_out_, latest_in_;
   std::vector<Group*> in_order_;  // As a forward pass copies them out.
