@@ -98,8 +98,8 @@ void Connection::send(SharedMessage message) {
   }
 }
 
-// Whether all of it was sent. To wake the other thread for it would take longer than to send it.
-// That thread meets an error again, and closes.
+// Whether all of it was sent. To wake another thread for it would take longer than to send it.
+// Whoever serves the io_context meets an error again, and closes.
 bool Connection::send_now(Outgoing& first) {
   std::array<iovec, 2> parts{};
   std::size_t count = 0, bytes = 0;

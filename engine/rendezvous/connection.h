@@ -1,5 +1,5 @@
 // A connection between two processes of a TcpStore, which keeps messages in order. Any thread may
-// send; all else runs on the thread of its io_context.
+// send; all else runs on the thread that serves its io_context.
 #pragma once
 
 #include <array>
@@ -59,7 +59,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The mutex protects what follows, and the socket from being closed while a thread sends.
   mutable std::mutex mutex_;
   std::optional<Seal> seal_;
-  std::deque<Outgoing> out_;  // The first is being written by the io_context's thread.
+  std::deque<Outgoing> out_;  // The first is being written by the io_context.
   bool finished_ = false, open_ = true;
 };
 

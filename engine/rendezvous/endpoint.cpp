@@ -1,6 +1,7 @@
 #include "engine/rendezvous/endpoint.h"
 
 #include <boost/asio/post.hpp>
+#include <chrono>
 #include <exception>
 #include <new>
 #include <utility>
@@ -63,13 +64,13 @@ Endpoint::Endpoint(Membership& membership, const TcpAddress& address, const RunI
     : membership_(membership),
       peers_(membership.rank == 0 ? make_store_server(context_, membership, address, run, beat)
                                   : make_store_client(context_, membership, address, run)),
-      thread_([this] { serve(); }) {}
+      thread_([this] { serve_while_rank_is_away(); }) {}
 
 // What is thrown here has nobody above it who could catch it; the ranks' threads learn it where
 // they wait.
-void Endpoint::serve() {
+void Endpoint::serve_one(Store::Clock::time_point until) {
   try {
-    context_.run();
+    context_.run_one_until(until);
   } catch (const std::bad_alloc&) {
     membership_.break_off("out of memory");
   } catch (const std::exception& error) {
@@ -77,7 +78,55 @@ void Endpoint::serve() {
   }
 }
 
+// The caller holds the membership's mutex, and nobody else serves.
+void Endpoint::serve_until(std::unique_lock<std::mutex>& lock, Store::Clock::time_point until,
+                           const std::function<bool()>& done) {
+  is_served_ = true;
+  while (!done() && Store::Clock::now() < until) {
+    lock.unlock();
+    serve_one(until);
+    lock.lock();
+  }
+  is_served_ = false;
+}
+
+// A rank that waits serves its own connections: to wake it for each message that another thread has
+// read would take longer than to read it.
+void Endpoint::await(Store::Clock::time_point until, const std::function<bool()>& done) {
+  std::unique_lock lock(membership_.mutex);
+  rank_waits_ = true;
+  ++waits_;
+  while (!done() && Store::Clock::now() < until) {
+    is_served_ ? static_cast<void>(membership_.news.wait_until(lock, until))
+               : serve_until(lock, until, done);
+  }
+  rank_waits_ = false;
+  // What the system has not taken yet is not to wait until this rank does so again.
+  is_needed_ = !is_served_ && (!peers_->are_all_there() || peers_->are_busy());
+  if (is_needed_) change_.notify_one();
+}
+
+// Others need this rank's connections too: to hear that it lives, to join, and to leave.
+void Endpoint::serve_while_rank_is_away() {
+  constexpr auto kAway = std::chrono::milliseconds(10);
+  std::unique_lock lock(membership_.mutex);
+  while (!ended_) {
+    const std::uint64_t seen = waits_;
+    change_.wait_for(lock, kAway, [this] { return is_needed_ || ended_; });
+    const bool is_away = !rank_waits_ && (is_needed_ || waits_ == seen);
+    is_needed_ = false;
+    if (!is_away || is_served_) continue;
+    serve_until(lock, Store::Clock::time_point::max(), [this] { return rank_waits_ || ended_; });
+    membership_.news.notify_all();  // The rank may serve from now on.
+  }
+}
+
 Endpoint::~Endpoint() {
+  {
+    const std::lock_guard lock(membership_.mutex);
+    ended_ = true;
+  }
+  change_.notify_one();
   context_.stop();
   thread_.join();
 }

@@ -1,13 +1,15 @@
 // A rank's endpoint of a TcpStore: the server, which is rank 0's and passes on every message, or a
-// client. Only its own thread touches its connections; the messages that arrive go into the
-// membership.
+// client. One thread at a time serves its connections: the rank's own while it waits, and a thread
+// of the endpoint while the rank does other work. The messages that arrive go into the membership.
 #pragma once
 
 #include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -60,7 +62,8 @@ struct Membership {
   Store::Clock::time_point server_heard = {};  // When a client last heard from the server.
 };
 
-// The connections of an endpoint. Only the endpoint's thread calls these once it runs.
+// The connections of an endpoint. Only the thread that serves them calls these, or one that keeps
+// others from serving.
 class Peers {
  public:
   virtual ~Peers() = default;
@@ -68,7 +71,8 @@ class Peers {
   virtual void send(const SharedMessage& message) = 0;
   // Whether any thread may send from now on: who is there changes no more. Any thread may ask.
   virtual bool are_all_there() const = 0;
-  virtual void finish() = 0;  // Closes the sending side after all that was sent.
+  virtual bool are_busy() const = 0;  // Messages wait to be sent.
+  virtual void finish() = 0;          // Closes the sending side after all that was sent.
 };
 
 // All processes give the same `run`, or are refused. The server throws std::runtime_error if it
@@ -89,17 +93,29 @@ class Endpoint {
   Endpoint(Membership& membership, const TcpAddress& address, const RunIdentity& run,
            Store::Clock::duration beat);
   ~Endpoint();  // Stops at once; the membership outlives it.
-  // `say` sends to all other ranks, `leave` sends the last message. One thread calls them.
+  // `say` sends to all other ranks, `leave` sends the last message, and `await` returns when
+  // `done`, which reads the membership, holds, or when it is too late. One thread calls them.
   void say(SharedMessage message);
   void leave(SharedMessage word);
+  void await(Store::Clock::time_point until, const std::function<bool()>& done);
 
  private:
-  void serve();
+  void serve_while_rank_is_away();
+  void serve_until(std::unique_lock<std::mutex>& lock, Store::Clock::time_point until,
+                   const std::function<bool()>& done);
+  void serve_one(Store::Clock::time_point until);
 
   Membership& membership_;
   boost::asio::io_context context_;
+  // The context has work as long as there may be connections.
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{
+      context_.get_executor()};
   std::unique_ptr<Peers> peers_;
-  std::atomic<int> unsent_ = 0;  // What the endpoint's thread is still to send, before all else.
+  std::atomic<int> unsent_ = 0;  // What the context is still to send, before all else.
+  // The membership's mutex protects these.
+  bool is_served_ = false, rank_waits_ = false, is_needed_ = false, ended_ = false;
+  std::uint64_t waits_ = 0;         // How often the rank has waited.
+  std::condition_variable change_;  // Of `is_needed_` and `ended_`.
   std::thread thread_;
 };
 

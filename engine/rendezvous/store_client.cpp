@@ -33,6 +33,7 @@ class StoreClient final : public Peers {
   }
   void send(const SharedMessage& message) override { connection_->send(message); }
   bool are_all_there() const override { return true; }  // Rank 0 is: nothing is sent before.
+  bool are_busy() const override { return connection_ && connection_->is_busy(); }
   void finish() override { connection_->finish(); }
 
  private:

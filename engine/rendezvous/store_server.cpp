@@ -42,6 +42,11 @@ class StoreServer final : public Peers {
   }
   void send(const SharedMessage& message) override { pass_on(message, 0); }
   bool are_all_there() const override { return are_all_there_; }
+  bool are_busy() const override {
+    return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
+      return rank.guest != nullptr && rank.guest->connection->is_busy();
+    });
+  }
   void finish() override {
     close_doors();
     next_beat_.cancel();

@@ -41,10 +41,10 @@ TcpStore::TcpStore(const TcpAddress& address, const RunIdentity& run, int rank, 
 }
 
 void TcpStore::await_welcome(const TcpAddress& address) {
-  std::unique_lock lock(membership_->mutex);
-  membership_->news.wait_for(lock, deadline(), [&] {
+  endpoint_->await(Clock::now() + deadline(), [&] {
     return membership_->welcome != Membership::Welcome::awaited || !membership_->broken.empty();
   });
+  const std::lock_guard lock(membership_->mutex);
   membership_->require_whole();
   const std::string who = "rank " + std::to_string(rank());
   if (membership_->welcome == Membership::Welcome::awaited) {
@@ -63,8 +63,7 @@ TcpStore::~TcpStore() {
   // The others may still need this rank's last post, which the system no longer sends again for
   // long once the process has ended.
   const Clock::duration patience = failing ? std::chrono::seconds(1) : deadline();
-  std::unique_lock lock(membership_->mutex);
-  membership_->news.wait_for(lock, patience, [&] { return membership_->connections == 0; });
+  endpoint_->await(Clock::now() + patience, [&] { return membership_->connections == 0; });
 }
 
 // ---- A round ------------------------------------------------------------------------------------
@@ -106,8 +105,7 @@ Store::Progress TcpStore::progress_of(int peer, Mark mark) const {
 }
 
 void TcpStore::wait_for_change(int peer, Mark, std::uint32_t seen) {
-  std::unique_lock lock(membership_->mutex);
-  membership_->news.wait_for(lock, std::chrono::milliseconds(50), [&] {
+  endpoint_->await(Clock::now() + std::chrono::milliseconds(50), [&] {
     const Membership::Peer& of = membership_->peer(peer);
     return of.posted != seen || of.state >= ended || membership_->server_is_lost ||
            !membership_->broken.empty();

@@ -206,6 +206,23 @@ TEST(TcpStore, HearsEachRankForItselfAlone) {
                      HasSubstr("rank 1 never came"), HasSubstr("rank 2 waits in collective 0")));
 }
 
+// A rank that computes waits for nobody, and serves its connections all the same: the others hear
+// that it lives, and each other.
+TEST(TcpStore, IsServedWhileItsRankDoesOtherWork) {
+  const TcpAddress at{"127.0.0.1", free_port()};
+  const TcpStore first(at, {}, 0, 3, 1);
+  TcpStore second(at, {}, 1, 3, 1), third(at, {}, 2, 3, kDeadline);
+  const CollectiveCall call{.sequence = 0};
+  for (TcpStore* one : {&second, &third}) {
+    one->begin();
+    one->post(call);
+  }
+  EXPECT_THAT(why([&] { second.await_posts(); }),
+              testing::StartsWith("hang: rank 0 did not come within 1 s: rank 0 was last in no "
+                                  "collective; rank 1 waits in collective 0, meet; rank 2 waits in "
+                                  "collective 0, meet"));
+}
+
 // Rank 0 of three as far as rank 1 can see: it welcomes it, and posts; what rank 2 posts it never
 // passes on. With a beat now and then if it `lives`, or nothing more.
 class DeafHub {
