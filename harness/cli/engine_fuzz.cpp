@@ -1,6 +1,7 @@
 // `lockstep fuzz --engine`: random scenarios on one world of an engine, one after the other.
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "harness/base/progress.h"
@@ -12,8 +13,10 @@
 #include "harness/foreign/case_order.h"
 #include "harness/foreign/coverage.h"
 #include "harness/generate/case.h"
+#include "harness/generate/crossed.h"
 #include "harness/report/report.h"
 #include "harness/report/result_json.h"
+#include "harness/shrink/rules.h"
 #include "scenarios/io/reader.h"
 
 namespace lockstep {
@@ -23,6 +26,7 @@ namespace json = boost::json;
 using foreign::EngineResult;
 
 constexpr std::int64_t kUsualCount = 1000;
+constexpr std::int64_t kFirstCrossed = 1'000'000'000;  // Numbers of cases from here on.
 // A table of `honours` that is right refuses few of the scenarios that are projected by it.
 constexpr std::int64_t kLeastForRefusals = 100;
 constexpr double kMostRefused = 0.05;
@@ -106,17 +110,16 @@ class EngineCampaign {
   void draw() {
     const std::int64_t only = options_.number("case");
     const std::int64_t end = only >= 0 ? only + 1 : count_ > 0 ? count_ : INT64_MAX;
-    std::int64_t index = std::max<std::int64_t>(only, 0);
+    std::int64_t place = std::max<std::int64_t>(only, 0);
     foreign::CaseOrder order(
         session_.hello().honours, coverage_, [&]() -> std::optional<foreign::CaseOrder::Waiting> {
-          while (index < end && done_.contains(index)) ++index;
-          if (index >= end) return std::nullopt;
-          // A case that must be refused asks nothing of an engine: the scenario before it was
-          // spoiled does.
-          return foreign::CaseOrder::Waiting{
-              .index = index,
-              .given =
-                  make_case(seed_, index++, options_.text("profile"), {}, like_.get()).scenario};
+          while (place < end) {
+            const std::int64_t index = only >= 0 ? only : number_at(place);
+            ++place;
+            if (!done_.contains(index))
+              return foreign::CaseOrder::Waiting{.index = index, .given = case_at(index)};
+          }
+          return std::nullopt;
         });
     while (!is_over()) {
       const std::optional<foreign::CaseOrder::Waiting> one = order.next();
@@ -128,6 +131,23 @@ class EngineCampaign {
       }
       judge(one->given, one->index);
     }
+  }
+
+  // Every other case is a crossed one, but where each is to be like a scenario.
+  std::int64_t number_at(std::int64_t place) const {
+    if (like_) return place;
+    return place % 2 == 0 ? place / 2 : kFirstCrossed + place / 2;
+  }
+
+  Scenario case_at(std::int64_t index) {
+    const std::string profile = options_.text("profile");
+    if (index < kFirstCrossed || like_) {
+      // A case that must be refused asks nothing of an engine: the scenario before it was spoiled
+      // does.
+      return make_case(seed_, index, profile, {}, like_.get()).scenario;
+    }
+    if (!crossed_) crossed_.emplace(seed_, profile);
+    return settled(crossed_->at(index - kFirstCrossed));
   }
 
   bool is_over() {
@@ -254,6 +274,7 @@ class EngineCampaign {
   Progress progress_;
   std::unique_ptr<CampaignLog> log_;
   std::unique_ptr<Corpus> corpus_;
+  std::optional<CrossedCases> crossed_;
   std::set<std::int64_t> done_;     // Indices of the log.
   std::set<std::string> classes_;   // Failures by class.
   std::vector<std::size_t> first_;  // The first of each, in the report's results.

@@ -23,8 +23,10 @@ void CaseOrder::fill() {
     }
     one->projected = project(one->given, honours_).scenario;
     if (one->projected) {
-      one->features = coverage_.features_of(*one->projected);
-      one->effort = 1 + estimate_run(*one->projected).multiply_adds / kMultiplyAddsOfACase;
+      one->features = met_.features_of(*one->projected);
+      const double of_a_rank =
+          1 + estimate_run(*one->projected).multiply_adds / kMultiplyAddsOfACase;
+      one->effort = static_cast<double>(one->projected->parallel.data) * of_a_rank;
     }
     waiting_.push_back(std::move(*one));
   }
@@ -33,7 +35,7 @@ void CaseOrder::fill() {
 double CaseOrder::worth(const Waiting& one) const {
   if (!one.projected) return 0;
   const double restart = one.projected->parallel.data == ranks_ ? 0 : kOfARestart;
-  return coverage_.rarity_of(one.features) / (one.effort + restart);
+  return met_.rarity_of(one.features) / (one.effort + restart);
 }
 
 std::optional<CaseOrder::Waiting> CaseOrder::next() {
@@ -51,7 +53,10 @@ std::optional<CaseOrder::Waiting> CaseOrder::next() {
   }
   Waiting one = std::move(*chosen);
   waiting_.erase(chosen);
-  if (one.projected) ranks_ = one.projected->parallel.data;
+  if (one.projected) {
+    ranks_ = one.projected->parallel.data;
+    met_.add(one.features);
+  }
   return one;
 }
 

@@ -25,10 +25,11 @@ class CaseOrder {
     double effort = 0;                       // The least case has 1.
   };
 
-  // `draw` gives the cases one after the other, nothing at their end.
-  CaseOrder(const boost::json::object& honours, const Coverage& coverage,
+  // `met`: what was judged before. `draw` gives the cases one after the other, nothing at their
+  // end.
+  CaseOrder(const boost::json::object& honours, Coverage met,
             std::function<std::optional<Waiting>()> draw)
-      : honours_(honours), coverage_(coverage), draw_(std::move(draw)) {}
+      : honours_(honours), met_(std::move(met)), draw_(std::move(draw)) {}
 
   // Nothing after the last.
   std::optional<Waiting> next();
@@ -38,7 +39,7 @@ class CaseOrder {
   double worth(const Waiting& one) const;
 
   const boost::json::object& honours_;
-  const Coverage& coverage_;
+  Coverage met_;  // By what was taken, also where the engine refuses it.
   std::function<std::optional<Waiting>()> draw_;
   std::list<Waiting> waiting_;
   std::int64_t taken_ = 0, ranks_ = 1;

@@ -7,6 +7,9 @@
 #include <set>
 
 #include "harness/generate/case.h"
+#include "harness/generate/crossed.h"
+#include "harness/shrink/rules.h"
+#include "scenarios/io/reader.h"
 
 namespace lockstep {
 namespace {
@@ -48,11 +51,9 @@ std::function<std::optional<CaseOrder::Waiting>()> drawn(std::int64_t count,
 }
 
 std::vector<std::int64_t> order_of(std::int64_t count) {
-  Coverage coverage(honours());
-  CaseOrder order(honours(), coverage, drawn(count));
+  CaseOrder order(honours(), Coverage(honours()), drawn(count));
   std::vector<std::int64_t> indices;
   while (const std::optional<CaseOrder::Waiting> one = order.next()) {
-    if (one->projected) coverage.add(*one->projected);
     indices.push_back(one->index);
   }
   return indices;
@@ -70,7 +71,7 @@ TEST(CaseOrder, JudgesEachCaseOnceAndInTheSameOrderAgain) {
 // The effort of all cases until graphs of whole steps, shards and evaluations were met together,
 // and offloads outside of partial graphs.
 template <class Next>
-double effort_of(const Next& next, Coverage& coverage) {
+double effort_of(const Next& next) {
   double effort = 0;
   bool whole = false, offload = false;
   while (!whole || !offload) {
@@ -78,7 +79,6 @@ double effort_of(const Next& next, Coverage& coverage) {
     if (!one.projected) continue;
     const Scenario& s = *one.projected;
     effort += one.effort;
-    coverage.add(s);
     whole = whole || (s.cuda_graph.impl == GraphImpl::full_iteration && s.training.eval_every > 0 &&
                       s.fsdp.strategy != Sharding::no_shard && s.parallel.data == 1);
     offload = offload || (!s.offload.modules.empty() && s.cuda_graph.impl != GraphImpl::partial);
@@ -89,19 +89,39 @@ double effort_of(const Next& next, Coverage& coverage) {
 TEST(CaseOrder, MeetsRareCombinationsSoonerThanTheyAreDrawn) {
   double sooner = 0, in_turn = 0;
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
-    Coverage met(honours()), unused(honours());
-    CaseOrder order(honours(), met, drawn(1 << 20, seed));
+    CaseOrder order(honours(), Coverage(honours()), drawn(1 << 20, seed));
     const auto draw = drawn(1 << 20, seed);
-    sooner += effort_of([&] { return *order.next(); }, met);
-    in_turn += effort_of(
-        [&] {
-          std::optional<CaseOrder::Waiting> one;
-          CaseOrder single(honours(), unused, [&] { return one ? std::nullopt : one = draw(); });
-          return *single.next();
-        },
-        unused);
+    sooner += effort_of([&] { return *order.next(); });
+    in_turn += effort_of([&] {
+      std::optional<CaseOrder::Waiting> one;
+      CaseOrder single(honours(), Coverage(honours()),
+                       [&] { return one ? std::nullopt : one = draw(); });
+      return *single.next();
+    });
   }
   EXPECT_LT(sooner, in_turn / 2);
+}
+
+// Steps in one graph beside shards and evaluations are next to never drawn, and most crossed
+// cases can be projected.
+TEST(CrossedCases, BringTogetherWhatIsSeldomDrawnTogether) {
+  const CrossedCases crossed(9, "small"), again(9, "small");
+  const auto is_rare = [](const std::optional<Scenario>& s) {
+    return s && s->cuda_graph.impl == GraphImpl::full_iteration && s->training.eval_every > 0 &&
+           s->fsdp.strategy != Sharding::no_shard && s->parallel.data == 1;
+  };
+  int projected = 0, rare = 0, rare_if_drawn = 0;
+  for (std::int64_t i = 0; i < 300; ++i) {
+    const Scenario one = settled(crossed.at(i));
+    EXPECT_EQ(canonical_form(one), canonical_form(settled(again.at(i))));
+    const foreign::Projection projection = foreign::project(one, honours());
+    projected += projection.scenario.has_value();
+    rare += is_rare(projection.scenario);
+    rare_if_drawn +=
+        is_rare(foreign::project(make_case(9, i, "small").scenario, honours()).scenario);
+  }
+  EXPECT_GT(projected, 240);
+  EXPECT_GT(rare, 3 * rare_if_drawn + 3);
 }
 
 }  // namespace
