@@ -9,6 +9,7 @@
 #include "harness/wire/honoured_keys.h"
 #include "harness/wire/scenario_json.h"
 #include "kernels/core/at.h"
+#include "scenarios/io/reader.h"
 #include "scenarios/rules/check.h"
 #include "scenarios/schema/schema.h"
 #include "scenarios/syntax/node.h"
@@ -144,7 +145,10 @@ class Projector {
   Projection run() {
     remove_empty_documents();
     project_all();
+    std::set<std::string> seen;
     for (int i = 0; i < kMostRepairs; ++i) {
+      // A repair that no engine's honours allow is undone by them, and comes again.
+      if (!seen.insert(canonical_form(scenario_)).second && !leave_a_part_out()) break;
       std::vector<ScenarioError> errors = check_legality(scenario_);
       if (errors.empty()) errors = check_built(scenario_);
       if (errors.empty()) return not_honoured().empty() ? result() : refused_key(not_honoured());
@@ -154,7 +158,7 @@ class Projector {
     }
     return {.scenario = {},
             .changes = {},
-            .why_not = "cannot be projected in " + std::to_string(kMostRepairs) + " repairs"};
+            .why_not = "cannot be projected: what its rules ask for is not honoured"};
   }
 
  private:
@@ -205,6 +209,23 @@ class Projector {
       if (nearest_honoured(key, value, honours_, neutral()) != value) return key.path;
     }
     return "";
+  }
+
+  // Offload, or graphs, or sharding: the first that is still there. False if none is.
+  bool leave_a_part_out() {
+    const Scenario::CudaGraph& graph = scenario_.cuda_graph;
+    if (!scenario_.offload.modules.empty()) {
+      scenario_.offload = neutral().offload;
+    } else if (graph.impl != GraphImpl::none) {
+      scenario_.cuda_graph = neutral().cuda_graph;
+      scenario_.training.recapture_at.clear();
+    } else if (scenario_.fsdp.strategy != Sharding::no_shard) {
+      scenario_.fsdp = neutral().fsdp;
+    } else {
+      return false;
+    }
+    project_all();
+    return true;
   }
 
   // The nearest legal value that the rule itself names.

@@ -102,7 +102,7 @@ TEST(CaseOrder, MeetsRareCombinationsSoonerThanTheyAreDrawn) {
   EXPECT_LT(sooner, in_turn / 2);
 }
 
-// Steps in one graph beside shards and evaluations are next to never drawn, and most crossed
+// Steps in one graph beside shards and evaluations are next to never drawn, and nearly all crossed
 // cases can be projected.
 TEST(CrossedCases, BringTogetherWhatIsSeldomDrawnTogether) {
   const CrossedCases crossed(9, "small"), again(9, "small");
@@ -120,7 +120,7 @@ TEST(CrossedCases, BringTogetherWhatIsSeldomDrawnTogether) {
     rare_if_drawn +=
         is_rare(foreign::project(make_case(9, i, "small").scenario, honours()).scenario);
   }
-  EXPECT_GT(projected, 240);
+  EXPECT_GT(projected, 285);
   EXPECT_GT(rare, 3 * rare_if_drawn + 3);
 }
 

@@ -78,6 +78,25 @@ TEST(Projection, ChangesNothingWhereAllIsHonoured) {
   }
 }
 
+// Offload beside a graph of a whole step needs a bound of copies under way, which this engine does
+// not honour.
+TEST(Projection, LeavesOffloadOutWhereItsRuleAsksForMoreThanIsHonoured) {
+  const json::object honours{{"numerics", {"fp32"}},
+                             {"model.pattern", {{"symbols", "-"}}},
+                             {"offload.modules", {"mlp_fc1"}},
+                             {"cuda_graph.impl", {"none", "full_iteration"}}};
+  const Scenario given =
+      read_scenario_text(
+          "schema: 1\nname: a\nnumerics: [fp32]\nmodel: {pattern: \"--\"}\n"
+          "cuda_graph: {impl: full_iteration}\noffload: {modules: [mlp_fc1], max_inflight: 1}\n",
+          "x.yaml")
+          .scenario;
+  const foreign::Projection projection = foreign::project(given, honours);
+  ASSERT_TRUE(projection.scenario) << projection.why_not;
+  EXPECT_TRUE(projection.scenario->offload.modules.empty());
+  EXPECT_EQ(projection.scenario->cuda_graph.impl, GraphImpl::full_iteration);
+}
+
 // Ranks of a resume stay where the engine does not change them, and what a file expects of counters
 // holds for the file as it stands alone.
 TEST(Projection, ResumesAndExpectations) {
