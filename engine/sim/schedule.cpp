@@ -183,15 +183,21 @@ void SimSchedule::need_marks_of(SimRun& run) {
   }
 }
 
+// Each node is followed once: what it needs stays needed. Waits of graphs for each other have many
+// ways back to one node.
 void SimSchedule::need_node(SimRun& run, int node) {
   run.needed_node.resize(run.graph->nodes.size());
-  at(run.needed_node, node) = true;
-  for (int i = node; i >= 0; --i) {  // Edges go from smaller to greater indices.
-    if (!at(run.needed_node, i)) continue;
-    for (const int before : at(run.graph->nodes, i).before) {
-      at(run.needed_node, before) = true;
-    }
-    if (is_wait(run, i) && at(run.marks, i)) need(*at(run.marks, i));
+  std::vector<int> fresh;
+  const auto follow = [&](int next) {
+    if (!at(run.needed_node, next)) fresh.push_back(next);
+    at(run.needed_node, next) = true;
+  };
+  follow(node);
+  while (!fresh.empty()) {
+    const int next = fresh.back();
+    fresh.pop_back();
+    for (const int before : at(run.graph->nodes, next).before) follow(before);
+    if (is_wait(run, next) && at(run.marks, next)) need(*at(run.marks, next));
   }
 }
 

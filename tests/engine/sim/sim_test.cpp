@@ -2,6 +2,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <set>
 #include <string>
 
@@ -109,6 +110,30 @@ TEST(Sim, NothingRunsAtSubmitAndASyncRunsNoMoreThanItMust) {
   EXPECT_EQ(trace.size(), 0u);
   b.synchronize();
   EXPECT_EQ(told(trace), "0 fill, 1 fill, ");
+}
+
+// Each graph waits in two places for the event that the graph launched before it has recorded: the
+// last one has 2^60 ways back to the first.
+TEST(Sim, AHostWaitsForAChainOfGraphsInNoMoreStepsThanTheyHave) {
+  Device device(open_sim({.policy = Policy::lazy}));
+  const Event latest(device);
+  const Floats x(device, 4);
+  std::vector<Graph> graphs;
+  std::vector<std::unique_ptr<Stream>> streams;
+  for (int i = 0; i < 60; ++i) {
+    streams.push_back(std::make_unique<Stream>(device, "side"));
+    const Stream& side = *streams.back();
+    side.begin_capture();
+    side.wait(latest, true);
+    side.fill(x.data(), 0, x.bytes());
+    side.wait(latest, true);
+    side.fill(x.data(), static_cast<std::uint8_t>(i), x.bytes());
+    side.record(latest, true);
+    graphs.push_back(side.end_capture());
+    side.launch(graphs.back());
+  }
+  latest.synchronize();
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(read(*streams.back(), x)[0]), 0x3b3b3b3bu);
 }
 
 TEST(Sim, LazyRunsTheLatestStreamFirstAmongWhatIsNeeded) {
