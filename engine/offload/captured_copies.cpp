@@ -95,7 +95,9 @@ void Offloader::submit_out(Group& group, int slot) {
 // Compute waits for the copy that is `max_inflight` places ahead in the same forward pass. Within
 // one graph that is an edge.
 void Offloader::throttle_region(const Group& group, int slot) {
-  const std::int64_t ahead = group.place - inflight_limit();
+  const std::int64_t limit = inflight_limit(), newer = std::max<std::int64_t>(0, limit - 1);
+  const std::int64_t ahead =
+      group.place - faulty("throttle-in-graphs-waits-for-a-newer-copy", limit, newer);
   if (ahead < 0) return;
   const Group& other = *at(in_order_, ahead);
   const bool in_this_graph =

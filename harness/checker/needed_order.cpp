@@ -116,11 +116,28 @@ void NeededOrder::justify(const Item& item, const std::vector<Touch>& touches) {
   if (item.lane == Lane::compute) needed.join(rank.throttled);
   if (item.lane == Lane::gathers) needed.join(rank.outside_of_passes);
   if (item.lane == Lane::copies_out && declared_.rotates) needed.join(rank.brought_back);
+  if (declared_.captured_copies) needed.join(queue(rank, item.lane));
   if (item.lane == Lane::copies_back) {
     needed.join(rank.given);
     if (declared_.copies_may_be_empty) needed.join(rank.throttled);
   }
   round_up(needed, item);
+}
+
+// Graphs with copies are launched beside compute's stream. Compute and copies of a direction go in
+// the order of their calls all the same, in graphs or not.
+const Clock& NeededOrder::queue(const Rank& rank, Lane lane) {
+  static const Clock kNothing;
+  switch (lane) {
+    case Lane::compute:
+      return rank.given;
+    case Lane::copies_out:
+      return rank.sent;
+    case Lane::copies_back:
+      return rank.brought_back;
+    default:
+      return kNothing;
+  }
 }
 
 // A peer reads what this rank wrote in a call that is this rank's too: the rank waits for its own
@@ -162,6 +179,7 @@ void NeededOrder::note(const Item& item, const Clock& has) {
   if (item.lane == Lane::loads) rank.loaded.join(needed);
   if (item.lane == Lane::gathers) begin(rank.gathers, item, time);
   if (item.lane == Lane::copies_out) {
+    rank.sent.join(needed);
     begin(rank.out, item, time);
     note_copy_out(item, rank);
   }
@@ -244,7 +262,7 @@ void NeededOrder::judge(int thread) {
   if (later == nullptr) return;
   const int more = later->needed.first_behind(later->has);
   if (more < 0) return;
-  if (!declared_.captured_copies) find(unneeded(*later, more));
+  find(unneeded(*later, more));
   later->needed.join(later->has);
   needed_[thread].join(later->has);
 }

@@ -26,8 +26,8 @@ Lane lane_named(const std::string& stream);
 // The scenario says this about order, beside the accesses.
 struct DeclaredOrder {
   std::optional<std::int64_t> max_inflight;  // The most copies out under way.
-  // Copies are nodes of graphs: groups are counted in each pass by itself, and order that nothing
-  // needs is not judged.
+  // Copies are nodes of graphs: groups are counted in each pass by itself, and compute and copies
+  // of a direction are queues of their own.
   bool captured_copies = false;
   // Pinned buffers rotate: a copy out may wait for the latest copy back of the slot that had its
   // buffer before.
@@ -87,13 +87,14 @@ class NeededOrder {
     std::deque<Clock> copies_out;                    // By groups, as many as may be under way.
     std::pair<int, std::int64_t> last_copy{-1, -1};  // Thread and group of the last copy out.
     Clock throttled;  // The copies out that max_inflight lets compute wait for.
-    Clock loaded, moved, exchanged, brought_back, given;  // All of that kind.
+    Clock loaded, moved, exchanged, sent, brought_back, given;  // All of that kind.
     Clock outside_of_passes;  // `given`, up to its last item outside of passes.
     std::vector<UnderWay> out, back, gathers;
     Touch last_of_compute;
   };
 
   void justify(const Item& item, const std::vector<Touch>& touches);
+  static const Clock& queue(const Rank& rank, Lane lane);
   void join_own_call(const Work& waiter, const Touch& of_peer, Clock& needed);
   void round_up(Clock& needed, const Item& item) const;
   void note(const Item& item, const Clock& has);

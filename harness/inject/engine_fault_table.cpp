@@ -267,6 +267,7 @@ constexpr std::array kEngineFaults{
     FaultRow{"target-of-the-next-document", kLoss, "activation: token_loss"},
     FaultRow{"targets-not-refreshed", kStale, "activation: token_loss"},
     FaultRow{"throttle-awaits-an-event-of-another-capture", kCapture, "capture"},
+    FaultRow{"throttle-in-graphs-waits-for-a-newer-copy", kCost, "costs: need"},
     FaultRow{"throttle-waits-for-the-last-copy", kCost, "costs: need"},
     FaultRow{"throttle-waits-for-the-newest-copy", kCost, "costs: need waits"},
     FaultRow{"tied-gradient-overwritten", kOrder, "gradient: embedding.weight"},

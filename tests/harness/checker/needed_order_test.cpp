@@ -21,8 +21,10 @@ using testing::HasSubstr;
 
 // Two buffers with a value, the streams of an engine, and pinned memory.
 struct Bench {
-  explicit Bench(std::optional<std::int64_t> max_inflight = {})
-      : order({.max_inflight = max_inflight, .stretch_of_layer = {0, 1, 2, 3, 4, 5, 6, 7}}) {
+  explicit Bench(std::optional<std::int64_t> max_inflight = {}, bool captured_copies = false)
+      : order({.max_inflight = max_inflight,
+               .captured_copies = captured_copies,
+               .stretch_of_layer = {0, 1, 2, 3, 4, 5, 6, 7}}) {
     for (const DeviceBuffer* buffer : {&x, &y}) compute.fill(buffer->data(), 0, kBytes);
     compute.synchronize();
   }
@@ -137,6 +139,43 @@ TEST(NeededOrder, ACopyBackRunsBesideSomething) {
   EXPECT_THAT(copied_back(false), HasSubstr("comes back beside nothing"));
 }
 
+// Two copies of different tensors leave, the second on a stream of its own, behind the first.
+std::string copies_in_turn(bool captured) {
+  Bench bench({}, captured);
+  const Stream beside(bench.device, "d2h");
+  bench.layer(0);
+  bench.work(bench.x);
+  bench.work(bench.y);
+  bench.forks(bench.out);
+  bench.forks(beside);
+  bench.copy_out(bench.x, bench.host, bench.first);
+  beside.wait(bench.first);
+  beside.copy(bench.other.data(), bench.y.data(), Bench::kBytes, CopyKind::device_to_host);
+  beside.synchronize();
+  return bench.order.finding();
+}
+
+// Compute of layer 1 has nothing to do with that of layer 0, which a stream of its own runs.
+std::string compute_in_turn(bool captured) {
+  Bench bench({}, captured);
+  const Stream beside(bench.device, "compute");
+  bench.layer(0);
+  beside.fill(bench.x.data(), 0, Bench::kBytes);
+  beside.record(bench.first);
+  bench.layer(1);
+  bench.compute.wait(bench.first);
+  bench.work(bench.y);
+  bench.compute.synchronize();
+  return bench.order.finding();
+}
+
+TEST(NeededOrder, ComputeAndCopiesAreQueuesWhereGraphsHaveCopies) {
+  EXPECT_EQ(copies_in_turn(true), "");
+  EXPECT_THAT(copies_in_turn(false), HasSubstr("on stream d2h is ordered after copy"));
+  EXPECT_EQ(compute_in_turn(true), "");
+  EXPECT_THAT(compute_in_turn(false), HasSubstr("on stream compute is ordered after fill"));
+}
+
 // A scenario of the library that lies in no folder has no row.
 CaseResult without_a_row(const std::string& name, const std::string& fault) {
   std::vector<ScenarioError> errors;
@@ -171,6 +210,10 @@ INSTANTIATE_TEST_SUITE_P(
                       "on stream compute"},
         NeedlessFault{"throttle-waits-for-the-last-copy", "offload-full-iteration-fallback",
                       "on stream compute"},
+        NeedlessFault{"throttle-in-graphs-waits-for-a-newer-copy", "offload-captured-ahead",
+                      "on stream compute"},
+        NeedlessFault{"delayed-offload-waits-for-all-of-compute", "offload-experts-delayed",
+                      "on stream d2h"},
         NeedlessFault{"reload-begins-at-its-reader", "offload-eager", "beside nothing"}));
 
 }  // namespace
