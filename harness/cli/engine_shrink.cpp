@@ -36,17 +36,26 @@ CaseResult EngineShrink::run(const Scenario& scenario) {
   const std::string relation = result.relation.substr(0, result.relation.find(':'));
   if (!narrowed_ && fails(result.result) && !relation.empty()) {
     session_.host().ask_for({foreign::asked_relation(relation)});
-    session_.host().start_fresh_processes(false);
+    // What processes differ in, only others of them show.
+    over_processes_ = result.result.reason.find(" processes") != std::string::npos;
+    hurry(true);
     narrowed_ = true;
   }
   return result.result;
 }
 
 CaseResult EngineShrink::confirm(const Scenario& scenario) {
-  session_.host().start_fresh_processes(true);
+  hurry(false);
   CaseResult result = run(scenario);
-  session_.host().start_fresh_processes(false);
+  hurry(true);
   return result;
+}
+
+void EngineShrink::hurry(bool hurries) {
+  using foreign::FreshProcesses;
+  session_.host().start_fresh_processes(over_processes_ ? FreshProcesses::always
+                                        : hurries       ? FreshProcesses::never
+                                                        : FreshProcesses::before_a_difference);
 }
 
 std::string EngineShrink::name_of(const CaseResult& result) {

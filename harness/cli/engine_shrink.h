@@ -16,7 +16,7 @@ class EngineShrink {
   // The cases as the engine honours them. Throws RequestError where one cannot be projected.
   std::vector<Scenario> projected(const std::vector<Scenario>& cases);
   // One case. After the first failure only the relation that found it is asked, with all choices,
-  // and no fresh processes are started to compare with.
+  // and no fresh processes are started to compare with, unless these are what differs.
   CaseResult run(const Scenario& scenario);
   // The same with fresh processes.
   CaseResult confirm(const Scenario& scenario);
@@ -26,7 +26,9 @@ class EngineShrink {
 
  private:
   EngineSession session_;
-  bool narrowed_ = false;
+  void hurry(bool hurries);
+
+  bool narrowed_ = false, over_processes_ = false;
 };
 
 }  // namespace lockstep

@@ -204,7 +204,7 @@ EngineWorld& EngineHost::world(int ranks) {
 }
 
 FreshProcesses EngineHost::fresh_processes() const {
-  if (!fresh_) return FreshProcesses::never;
+  if (fresh_) return *fresh_;
   return cases_ % kFreshEvery == 1 ? FreshProcesses::always : FreshProcesses::before_a_difference;
 }
 

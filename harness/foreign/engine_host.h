@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,9 +44,10 @@ class EngineHost {
     options_.stop_at_first = true;
     options_.is_known = std::move(is_known);
   }
-  // Whether cases start fresh processes to compare with. Starting them may take longer than all
-  // else: a search that runs many cases leaves it out, and looks at its result with them.
-  void start_fresh_processes(bool fresh) { fresh_ = fresh; }
+  // From here on when cases start fresh processes to compare with; nothing: as usual. Starting them
+  // may take longer than all else: a search that runs many cases leaves it out, and looks at its
+  // result with them.
+  void start_fresh_processes(std::optional<FreshProcesses> fresh) { fresh_ = fresh; }
   // Says bye.
   void close();
   const std::string& command() const { return options_.command; }
@@ -62,7 +64,8 @@ class EngineHost {
 
   HostOptions options_;
   Hello hello_;
-  bool has_hello_ = false, fresh_ = true;
+  bool has_hello_ = false;
+  std::optional<FreshProcesses> fresh_;
   std::unique_ptr<EngineWorld> world_;
   std::int64_t cases_ = 0;
   int exits_in_a_row_ = 0;

@@ -113,6 +113,18 @@ TEST_F(Misbehaving, Crashes) {
   both("exit", "broken by crash", 3, "exited with status 7", kFirst);
 }
 
+// Only fresh processes show it, in each run of the search.
+TEST_F(Misbehaving, DiffersByProcessAndShrinks) {
+  const std::string small = folder_ / "small.yaml";
+  const Ran ran = run_lockstep("shrink " + (folder_ / "cases/a.yaml") +
+                               " --quiet --relation R1 -o " + small + " --engine '" + bad_engine() +
+                               " differs-by-process " + lockstep_program() + "'");
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+  EXPECT_NE(ran.out.find("in fresh processes"), std::string::npos) << ran.out;
+  const std::string text = slurp(small);
+  EXPECT_NE(text.find("documents: [[[2]]]"), std::string::npos) << text;
+}
+
 TEST_F(Misbehaving, Hangs) {
   const Judged judged = judge("hang", kFirst, 1);
   EXPECT_EQ(judged.status, 4) << judged.err;
