@@ -70,6 +70,21 @@ TEST_F(EngineCommands, ACampaignGoesOnWhereItsLogEnds) {
   EXPECT_EQ(other.status, 2) << other.out << other.err;
 }
 
+// Numbers from 1,000,000,000 on are those of crossed cases, and half of a campaign's are.
+TEST_F(EngineCommands, ACrossedCaseHasANumberOfItsOwn) {
+  const std::string words = "fuzz --quiet --seed 3 --relation R15" + with_engine() + " --log ";
+  const Ran one = run_lockstep(words + (folder_ / "one") + " --case 1000000003");
+  EXPECT_EQ(one.status, 0) << one.out << one.err;
+  const std::string log = slurp(folder_ / "one");
+  EXPECT_NE(log.find("\"index\":1000000003"), std::string::npos) << log;
+  EXPECT_NE(log.find("\"crossed-3\""), std::string::npos) << log;
+  const Ran several = run_lockstep(words + (folder_ / "several") + " --count 8");
+  EXPECT_EQ(several.status, 0) << several.out << several.err;
+  const std::string all = slurp(folder_ / "several");
+  EXPECT_NE(all.find("\"index\":1000000003"), std::string::npos) << all;
+  EXPECT_NE(all.find("\"index\":3,"), std::string::npos) << all;
+}
+
 TEST_F(EngineCommands, AFailureShrinksToTwoDocuments) {
   const std::string small = folder_ / "small.yaml";
   const Ran shrink = run_lockstep("shrink " + scenario("offload") + " --quiet --relation R7 -o " +
