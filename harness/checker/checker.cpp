@@ -69,8 +69,7 @@ std::vector<std::string> Checker::mutations() {
 class Checker::Looking {
  public:
   Looking(Checker& checker, const IssuedCall& issued) : checker_(checker) {
-    const bool looks = std::string_view(issued.place.part) == kLook;
-    if (!looks || issued.as<RankCall>() != nullptr) return;
+    if (!looks(issued.place) || issued.as<RankCall>() != nullptr) return;
     checker.looked_for_ = checker.host_;
     std::vector<Thread>& threads = checker.threads_;
     const auto [entry, fresh] =
@@ -490,7 +489,7 @@ void Checker::on(const ReleaseCall& call, const IssuedCall&) {
                 host_,
                 0};
     for (const Touch& earlier : allocation->shadow.unordered(touch, host().clock)) {
-      if (std::string_view(earlier.work.place.part) == kLook) continue;  // Nobody else looks.
+      if (looks(earlier.work.place)) continue;  // The program need not wait for it.
       report(HazardKind::use_after_free, touch, earlier, bytes_text(touch.box, *allocation),
              missing_edge(touch, earlier));
     }

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,12 @@ struct Hazard {
 
 // The part of the step in which the harness reads what the engine computed.
 inline constexpr const char* kLook = "look";
+// The layer of calls that the harness makes outside of it for itself alone, the digest's: they are
+// calls of the trainer, so their part keeps its name, by which faults are planted in them.
+inline constexpr int kLookLayer = -2;
+inline bool looks(const StepLocation& place) {
+  return std::string_view(place.part) == kLook || place.layer == kLookLayer;
+}
 // A race of such a read: the program may have done nothing wrong so far but leave an edge out.
 bool is_look(const Hazard& hazard);
 

@@ -22,7 +22,7 @@ bool is_exchange(const Work& work) {
 
 // The host, judges that read, and all that precedes the first step may have any order.
 bool is_free(Lane lane, const Work& work) {
-  return lane == Lane::host || std::string_view(work.place.part) == kLook || work.place.step < 0;
+  return lane == Lane::host || looks(work.place) || work.place.step < 0;
 }
 
 bool is_over(const Clock& clock, int thread, std::uint64_t time) {

@@ -79,22 +79,26 @@ void ComparedRun::on_ranks(const std::function<void(Rank&)>& body) {
       options_.ranks);
 }
 
-// The part "look" marks these calls as the harness's, not the engine's.
-template <class Look>
-auto ComparedRun::look(const Look& look) {
+// The part "look" marks these reads as the harness's, not the engine's.
+std::vector<std::vector<float>> ComparedRun::read(const Trainer& trainer,
+                                                  std::span<const StoredValues> list) {
   const char* part = std::exchange(device_.place.part, kLook);
-  auto seen = look();
+  std::vector<std::vector<float>> seen = trainer.read(list);
   device_.place.part = part;
   return seen;
 }
 
-std::vector<std::vector<float>> ComparedRun::read(const Trainer& trainer,
-                                                  std::span<const StoredValues> list) {
-  return look([&] { return trainer.read(list); });
+// The program does not know what the harness waits for here.
+template <class Call>
+auto ComparedRun::aside(const Call& call) {
+  const int layer = std::exchange(device_.place.layer, kLookLayer);
+  auto seen = call();
+  device_.place.layer = layer;
+  return seen;
 }
 
 std::string ComparedRun::digest(const Trainer& trainer) {
-  return look([&] { return trainer.weight_digest(); });
+  return aside([&] { return trainer.weight_digest(); });
 }
 
 void ComparedRun::require_the_whole_state(ThreadRank& rank) {
@@ -117,7 +121,7 @@ bool ComparedRun::Rank::holds_so_far() {
 }
 
 void ComparedRun::count(const ThreadRank& rank) {
-  const Counters counted = look([&] { return rank.trainer.counters(); });
+  const Counters counted = aside([&] { return rank.trainer.counters(); });
   const std::string own = boost::json::serialize(to_json(counted));
   const std::vector<std::string> said = rank.communicator.all_gather_object(own);
   for (std::size_t r = 0; r < said.size(); ++r) {

@@ -49,8 +49,8 @@ class ComparedRun {
   std::int64_t triggered() const { return injector_ ? injector_->triggered() : 0; }
 
  private:
-  template <class Look>
-  auto look(const Look& look);
+  template <class Call>
+  auto aside(const Call& call);
   std::vector<std::vector<float>> read(const Trainer& trainer, std::span<const StoredValues> list);
   void require_the_whole_state(ThreadRank& rank);
 
