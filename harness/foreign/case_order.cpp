@@ -8,8 +8,10 @@ namespace lockstep::foreign {
 namespace {
 
 constexpr std::size_t kWaiting = 1024;
-constexpr std::int64_t kOldestEvery = 4;      // No case waits for ever.
-constexpr double kOfARestart = 4;             // Effort of new processes, for other ranks.
+constexpr std::int64_t kOldestEvery = 4;  // No case waits for ever.
+// A number of ranks is worth this at first, and less each time: their effort would leave them last.
+constexpr double kOfRanks = 60;
+constexpr double kOfARestart = 2;             // Effort of new processes, for other ranks.
 constexpr double kMultiplyAddsOfACase = 5e7;  // That many double the effort of the least case.
 
 }  // namespace
@@ -26,7 +28,8 @@ void CaseOrder::fill() {
       one->features = met_.features_of(*one->projected);
       const double of_a_rank =
           1 + estimate_run(*one->projected).multiply_adds / kMultiplyAddsOfACase;
-      one->effort = static_cast<double>(one->projected->parallel.data) * of_a_rank;
+      // Ranks run beside each other as far as there are cores, and R5 asks for runs of each.
+      one->effort = of_a_rank * static_cast<double>(1 + one->projected->parallel.data) / 2;
     }
     waiting_.push_back(std::move(*one));
   }
@@ -35,7 +38,9 @@ void CaseOrder::fill() {
 double CaseOrder::worth(const Waiting& one) const {
   if (!one.projected) return 0;
   const double restart = one.projected->parallel.data == ranks_ ? 0 : kOfARestart;
-  return met_.rarity_of(one.features) / (one.effort + restart);
+  const auto same = taken_by_ranks_.find(one.projected->parallel.data);
+  const auto met = static_cast<double>(same == taken_by_ranks_.end() ? 0 : same->second);
+  return (met_.rarity_of(one.features) + kOfRanks / (1 + met)) / (one.effort + restart);
 }
 
 std::optional<CaseOrder::Waiting> CaseOrder::next() {
@@ -56,6 +61,7 @@ std::optional<CaseOrder::Waiting> CaseOrder::next() {
   if (one.projected) {
     ranks_ = one.projected->parallel.data;
     met_.add(one.features);
+    ++taken_by_ranks_[ranks_];
   }
   return one;
 }

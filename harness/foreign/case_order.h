@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -42,6 +43,7 @@ class CaseOrder {
   Coverage met_;  // By what was taken, also where the engine refuses it.
   std::function<std::optional<Waiting>()> draw_;
   std::list<Waiting> waiting_;
+  std::map<std::int64_t, std::int64_t> taken_by_ranks_;
   std::int64_t taken_ = 0, ranks_ = 1;
   bool at_the_end_ = false;
 };
