@@ -27,7 +27,9 @@ press() {
     grep -q '^checker:' "$file" && continue
     graph=', {stream: graph, spin: 10}'
     grep -q 'impl: none' "$file" && graph=
-    grep -q '^offload:' "$file" && graph+=', {stream: d2h, spin: 10}, {stream: h2d, spin: 10}'
+    # A delay that strikes nothing fails, so streams of copies have one only where something is copied.
+    plan=$("$lockstep" describe "$file" | grep ' bytes to the host and back' || true)
+    [[ -z $plan || $plan == *'total 0 bytes'* ]] || graph+=', {stream: d2h, spin: 10}, {stream: h2d, spin: 10}'
     printf '\nchecker: {poison: [fresh, freed, padding, staging], delays: [{stream: compute, spin: 10}, {stream: loader, spin: 100}%s], schedule: {seed: %s}}\n' \
       "$graph" "$1" >>"$file"
   done
