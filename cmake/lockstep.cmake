@@ -4,7 +4,11 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # These follow the optimiser and raise false alarms inside std::string and std::vector, others in each version (GCC
   # bugs 105651, 105562). clang-tidy and the sanitizers look for what they mean.
   list(APPEND LOCKSTEP_WARNINGS -Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-stringop-overread
-       -Wno-array-bounds -Wno-dangling-reference)
+       -Wno-array-bounds)
+  # Older versions name it as unknown beside every other error.
+  if(CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+    list(APPEND LOCKSTEP_WARNINGS -Wno-dangling-reference)
+  endif()
 endif()
 # Messages name a file by its path in the source tree, wherever that was built. (A compiler cache may say ../ for it.)
 foreach(root ${PROJECT_SOURCE_DIR}/ ../)

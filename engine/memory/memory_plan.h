@@ -21,9 +21,9 @@ struct PassOrder {
   bool evaluation = false;
 };
 // One of each: a training step for every microbatch count, and evaluations of as many. A step has
-// at most 2n - 1 microbatches here, with n in flight: in a longer one no other tensors meet, since
-// by then every slot has had both passes beside all others. A step that is cut in two has none
-// either: fewer microbatches are in flight behind the cut.
+// at most 2n - 1 microbatches here, with n in flight: more microbatches make no further pair of
+// tensors alive together, since by then every slot has had both passes beside all others. Cutting a
+// step in two adds no such pair: fewer microbatches are in flight behind the cut.
 std::vector<PassOrder> pass_orders(const Scenario& scenario);
 
 struct PlannedTensor {
@@ -35,10 +35,10 @@ struct PlannedTensor {
 struct MemoryPlan {
   static constexpr std::int64_t kAlignment = 256;  // As cudaMalloc's.
   std::vector<PlannedTensor> tensors;
-  std::int64_t bytes = 0;            // The shared memory has so many.
+  std::int64_t bytes = 0;            // Size of the shared memory.
   std::int64_t tensor_bytes = 0;     // The sum of all tensors.
   std::int64_t unshared = 0;         // What they would take without cuda_graph.shared_memory.
-  std::int64_t first_fit_bytes = 0;  // What first fit by falling size alone would take.
+  std::int64_t first_fit_bytes = 0;  // What first-fit, largest first, would take.
   // The largest sum of tensors that are alive together, when that is, and which they are.
   std::int64_t peak_bytes = 0;
   std::string peak_place;

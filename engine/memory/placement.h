@@ -31,7 +31,7 @@ struct MemoryBlock {
 
 struct Placement {
   std::vector<std::int64_t> offsets;  // Each block has one.
-  std::int64_t bytes = 0;             // The memory has so many.
+  std::int64_t bytes = 0;             // Size of the memory.
 };
 
 // No placement takes less than the blocks of the fullest moment. Returns that moment and their

@@ -285,10 +285,10 @@ double time_copies(OffloadPlan& plan, int most) {
   return std::min(straight, reversed);
 }
 
-// Chooses the most steps that a copy may have: the fewest with which a training step takes hardly
-// longer than with any number. With an integer max_inflight compute waits for more copies anyhow.
+// Chooses the most steps that a copy may have: the fewest whose modelled time is within 0.2 % of
+// the best. With an integer max_inflight compute waits for more copies regardless.
 void choose_copy_steps(OffloadPlan& plan) {
-  constexpr double kHardly = 1.002;
+  constexpr double kTolerance = 1.002;
   const auto allowed =
       static_cast<int>(std::max<std::int64_t>(1, plan.max_inflight.value_or(plan.longest_h2d())));
   std::vector<double> seconds;
@@ -296,8 +296,8 @@ void choose_copy_steps(OffloadPlan& plan) {
     seconds.push_back(time_copies(plan, most));
   }
   const double best = *std::min_element(seconds.begin(), seconds.end());
-  const auto enough =
-      std::find_if(seconds.begin(), seconds.end(), [&](double s) { return s <= kHardly * best; });
+  const auto enough = std::find_if(seconds.begin(), seconds.end(),
+                                   [&](double s) { return s <= kTolerance * best; });
   time_copies(plan, static_cast<int>(enough - seconds.begin()) + 1);
 }
 

@@ -79,8 +79,8 @@ class Hooks {
   std::vector<std::vector<std::array<Handlers, 4>>> attached_;
 };
 
-// The hooks of a region while it is captured, recorded or replayed; the destructor restores them in
-// every case, also where taking them out fails.
+// The hooks of a region while it is captured, recorded or replayed; the destructor always restores
+// them, even if extraction throws.
 class ExtractedHooks {
  public:
   struct List {
@@ -95,7 +95,8 @@ class ExtractedHooks {
   ExtractedHooks(const ExtractedHooks&) = delete;
   ExtractedHooks& operator=(const ExtractedHooks&) = delete;
 
-  // Around a replay: as eager passes run them. A wrapper wraps what the graph is given or gives.
+  // Around a replay, in the order of an eager pass. A wrapper wraps what the graph is given or
+  // gives.
   void run_before(const HookCall& call);
   void run_after(const HookCall& call);
 

@@ -73,7 +73,7 @@ void TcpStore::put(const CollectiveCall& call, std::size_t filled) {
   post.body.resize(filled);
   std::copy_n(outbox_.begin(), filled, post.body.begin());
   const SharedMessage message = shared(std::move(post));
-  // A peer's answer may come before say() returns, and is held against this rank's round.
+  // A peer's answer may come before say() returns, and is compared with this rank's round.
   membership_->take_in(message);
   endpoint_->say(message);
 }

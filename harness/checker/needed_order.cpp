@@ -14,7 +14,7 @@ bool in_groups(Lane lane) {
   return lane != Lane::host && lane != Lane::compute && lane != Lane::loads;
 }
 
-// In a graph. One communicator is one queue.
+// True for collectives, in graphs too. All collectives of a communicator run in order.
 bool is_exchange(const Work& work) {
   const std::string_view name = work.name;
   return name.starts_with("all_") || name.starts_with("reduce_scatter");
@@ -81,7 +81,7 @@ void NeededOrder::awaits_peers(int event, int thread) {
   if (Stretch* const last = stretches_.last(thread)) last->needed.join(recorded_[event]);
 }
 
-// A launch begins as one: whatever a node of it waits for from outside, all of its nodes wait for.
+// No node of a launch starts before everything that any of its nodes waits for outside the graph.
 // The first lane is judged, so the others may have what it has.
 void NeededOrder::launches(int graph, const std::vector<int>& threads, int rank, const Clock& has) {
   Clock& first = needed_[threads.front()];
@@ -118,19 +118,19 @@ void NeededOrder::justify(const Item& item, const std::vector<Touch>& touches) {
   if (item.lane == Lane::copies_out && declared_.rotates) needed.join(rank.brought_back);
   if (declared_.captured_copies) needed.join(queue(rank, item.lane));
   if (item.lane == Lane::copies_back) {
-    needed.join(rank.given);
+    needed.join(rank.submitted);
     if (declared_.copies_may_be_empty) needed.join(rank.throttled);
   }
   round_up(needed, item);
 }
 
 // Graphs with copies are launched beside compute's stream. Compute and copies of a direction go in
-// the order of their calls all the same, in graphs or not.
+// the order of their calls anyway, in graphs or not.
 const Clock& NeededOrder::queue(const Rank& rank, Lane lane) {
   static const Clock kNothing;
   switch (lane) {
     case Lane::compute:
-      return rank.given;
+      return rank.submitted;
     case Lane::copies_out:
       return rank.sent;
     case Lane::copies_back:
@@ -158,7 +158,7 @@ void NeededOrder::join_own_call(const Work& waiter, const Touch& of_peer, Clock&
   if (has_items) needed.join(stretches_.waited_for(mine.thread, mine.time + 1, waiter));
 }
 
-// Nobody waits for half a group.
+// Copies of a group share an event, so waiting for any of them means waiting for the last.
 void NeededOrder::round_up(Clock& needed, const Item& item) const {
   for (const auto& [thread, list] : stretches_.all()) {
     const std::uint64_t time = needed.at(thread);
@@ -210,15 +210,15 @@ void NeededOrder::note_copy_out(const Item& item, Rank& rank) {
     rank.throttled.join(rank.copies_out.front());
     rank.copies_out.pop_front();
   }
-  // A waiter for compute waits for what compute has waited for, too.
-  rank.given.join(rank.throttled);
+  // Waiting for compute implies waiting for everything that compute waited for.
+  rank.submitted.join(rank.throttled);
   if (Stretch* const last = stretches_.last(rank.last_of_compute.thread))
     last->needed.join(rank.throttled);
 }
 
 void NeededOrder::note_compute(const Item& item, Rank& rank, const Clock& has) {
-  rank.given.join(needed_[item.thread]);
-  if (item.work.place.microbatch < 0) rank.outside_of_passes = rank.given;
+  rank.submitted.join(needed_[item.thread]);
+  if (item.work.place.microbatch < 0) rank.outside_of_passes = rank.submitted;
   rank.last_of_compute.thread = item.thread;
   rank.last_of_compute.time = has.at(item.thread);
   const auto over = [&](const UnderWay& one) { return is_over(has, one.thread, one.time); };

@@ -87,8 +87,9 @@ class NeededOrder {
     std::deque<Clock> copies_out;                    // By groups, as many as may be under way.
     std::pair<int, std::int64_t> last_copy{-1, -1};  // Thread and group of the last copy out.
     Clock throttled;  // The copies out that max_inflight lets compute wait for.
-    Clock loaded, moved, exchanged, sent, brought_back, given;  // All of that kind.
-    Clock outside_of_passes;  // `given`, up to its last item outside of passes.
+    // Joins of the clocks of all items of a kind so far.
+    Clock loaded, moved, exchanged, sent, brought_back, submitted;
+    Clock outside_of_passes;  // `submitted`, up to its last item outside of passes.
     std::vector<UnderWay> out, back, gathers;
     Touch last_of_compute;
   };

@@ -75,7 +75,9 @@ std::optional<RunFinding> judge_costs(const JudgedCase& one, const RunOutcome& f
   for (const CostRow& row : cost_rows_in(one.scenario.folder)) {
     if (row.digest != digest || row.numerics != to_text(one.scenario.numerics.front())) continue;
     const std::string differs = difference(*first.costs, row.costs);
-    if (!differs.empty()) return finding(differs);
+    if (!differs.empty())
+      return finding(differs +
+                     "; if that is meant: lockstep verify --device sim --update-costs FILE");
   }
   return {};
 }

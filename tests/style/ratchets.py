@@ -25,7 +25,7 @@ TABLES = {"settings", "engine_faults", "kernel_faults", "examples", "coverage"}
 # Measure: (limit, goal). A limit is what the tree has now and may only be lowered; a goal is what it should come to.
 LIMITS = {
     "files in a folder, most": (40, 40),
-    "files in a folder, 90th percentile": (25, 25),
+    "files in a folder, 90th percentile": (23, 23),
     "circles between folders": (0, 0),
     "units that include one op's header, most": (30, 30),
     "comments that open without a subject": (20, 20),
@@ -56,7 +56,8 @@ def percentile(values, part):
 
 
 def files_per_folder(tree):
-    return list(collections.Counter(path.parent for path in tree.files).values())
+    """{folder: files}, without scenarios: a room of those is searched by name, and everybody adds to it."""
+    return collections.Counter(path.parent for path in tree.files if path.suffix not in (".yaml", ".yml"))
 
 
 def circles(edges):
@@ -157,8 +158,10 @@ def measures(root):
     faults = {top: sum(bool(FAULT.search(line)) for text in tree.of(top).values()
                        for line in source.code(text, literals=True).splitlines()) for top in ("engine", "kernels")}
     return {
-        "files in a folder, most": (max(folders), ""),
-        "files in a folder, 90th percentile": (percentile(folders, 0.9), f"{len(folders)} folders"),
+        "files in a folder, most": (max(folders.values()), ""),
+        "files in a folder, 90th percentile": (
+            percentile(folders.values(), 0.9), f"{len(folders)} folders; the largest: "
+            + ", ".join(f"{folder} {count}" for folder, count in folders.most_common(4))),
         "circles between folders": (len(found), "; ".join(" ".join(group) for group in found)),
         "units that include one op's header, most": fan_in,
         "comments that open without a subject": (openings(tree.texts), ""),
