@@ -20,17 +20,22 @@ bool is_special(const std::string& path) {
          !fs::is_directory(path, unknown);
 }
 
+// Absolute even where nothing of it exists yet: weakly_canonical leaves such a relative path
+// relative, and "b.json" would be another file than "./b.json".
+fs::path canonical(const std::string& path) {
+  std::error_code unknown;
+  return fs::weakly_canonical(fs::absolute(path, unknown), unknown);
+}
+
 // The same file under two names: by links, or by other words for its folder.
 bool is_same(const std::string& a, const std::string& b) {
   std::error_code unknown;
-  return fs::equivalent(a, b, unknown) ||
-         fs::weakly_canonical(a, unknown) == fs::weakly_canonical(b, unknown);
+  return fs::equivalent(a, b, unknown) || canonical(a) == canonical(b);
 }
 
 bool lies_in(const std::string& path, const std::string& folder) {
   std::error_code unknown;
-  for (fs::path at = fs::weakly_canonical(path, unknown); at.has_relative_path();
-       at = at.parent_path()) {
+  for (fs::path at = canonical(path); at.has_relative_path(); at = at.parent_path()) {
     if (fs::equivalent(at, folder, unknown)) return true;
   }
   return false;

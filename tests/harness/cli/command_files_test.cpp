@@ -77,6 +77,11 @@ TEST_F(CommandFiles, TwoOutputsAreTwoFiles) {
   const std::string one = folder_ / "one";
   refused("verify --device sim " + scenario_ + " --json " + one + " --junit " + one,
           "--json and --junit name one file");
+  // Neither exists yet, and the folder has several names.
+  const std::string relative = fs::relative(one).string();
+  for (const std::string& other : {"./" + relative, one, folder_ / "./one"})
+    refused("verify --device sim " + scenario_ + " --json " + relative + " --junit " + other,
+            "--json and --junit name one file");
   refused("train --device sim " + scenario_ + " --json " + one + " --checkpoint " + one,
           "name one file");
   EXPECT_EQ(run_lockstep("verify --quiet --device sim " + scenario_ +
