@@ -1,5 +1,7 @@
 #include "harness/campaign/book.h"
 
+#include <cstdio>
+
 #include "harness/base/version.h"
 #include "harness/report/report.h"
 #include "scenarios/io/reader.h"
@@ -54,17 +56,28 @@ void CampaignBook::open_corpus() {
         files = json::value_to<std::vector<std::string>>(there.at("corpus_files"));
       }
     }
+    read_corpus(files);
     campaign["corpus_files"] = json::value_from(files);
     log_->begin({{"tool", "lockstep"},
                  {"version", version()},
                  {"revision", revision()},
                  {"campaign", campaign}});
+  } else {
+    read_corpus(files);
   }
-  if (corpus_) corpus_cases_ = corpus_->read(files);
   for (CorpusCase& one : corpus_cases_) {
     decide_what_is_lacking(one.planned, options_.run.device);
     give_up_for_memory(one.planned, options_.run.device);
   }
+}
+
+// Leaves in `files` those that are scenarios: a log names no file that is moved away.
+void CampaignBook::read_corpus(std::vector<std::string>& files) {
+  if (!corpus_) return;
+  corpus_cases_ = corpus_->read(files, report_.unreadable);
+  // At once, since the report at the end may be hours away.
+  std::fputs(unreadable_text(report_.unreadable).c_str(), stderr);
+  for (const UnreadableFile& one : report_.unreadable) std::erase(files, one.file);
 }
 
 void CampaignBook::remember() {

@@ -35,6 +35,7 @@ class CampaignBook {
 
  private:
   void open_corpus();
+  void read_corpus(std::vector<std::string>& files);
   void remember();
   // `number` of the log's line, counted from 1.
   CaseRecord record_of(const boost::json::value& line, std::size_t number) const;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "harness/base/errors.h"
+#include "harness/campaign/corpus.h"
 #include "harness/campaign/record.h"
 #include "harness/generate/likeness.h"
 #include "harness/generate/outside.h"
@@ -61,6 +62,7 @@ struct CampaignReport {
   bool ended_early = false;  // Budget or a signal came before the count.
   bool interrupted = false;  // It was a signal.
   std::string why_early;
+  std::vector<UnreadableFile> unreadable;  // Of the corpus.
   std::int64_t cases() const { return held + violated + broken + gave_up + skipped; }
   std::int64_t failures() const { return violated + broken + gave_up; }
   void add(const CaseRecord& record);

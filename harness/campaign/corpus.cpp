@@ -8,12 +8,15 @@
 #include "harness/base/errors.h"
 #include "harness/base/write_file.h"
 #include "harness/run/library.h"
-#include "harness/run/refusal.h"
+#include "scenarios/io/reader.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
+
+// The folder in a corpus for files that are no scenarios of this revision.
+constexpr char kUnreadable[] = "unreadable";
 
 // "layers.3.norm.out" -> "norm.out": which layer it was is no part of the cause.
 std::string tensor_kind(const std::string& tensor) {
@@ -81,6 +84,27 @@ std::string class_of(const CaseResult& result) {
   return to_text(result.judge) + " / " + without_numbers(result.reason);
 }
 
+boost::json::array to_json(const std::vector<UnreadableFile>& files) {
+  boost::json::array list;
+  for (const UnreadableFile& one : files)
+    list.push_back({{"file", one.file}, {"error", one.error}});
+  return list;
+}
+
+std::string unreadable_text(const std::vector<UnreadableFile>& files) {
+  if (files.empty()) return "";
+  std::string text;
+  for (const UnreadableFile& one : files) {
+    text += one.error;
+    if (text.back() != '\n') text += '\n';
+  }
+  return text + std::to_string(files.size()) +
+         (files.size() == 1 ? " file of the corpus is no scenario"
+                            : " files of the corpus are no scenarios") +
+         " of this revision: moved to unreadable/; correct or delete " +
+         (files.size() == 1 ? "it\n" : "them\n");
+}
+
 Corpus::Corpus(const std::string& folder) : folder_(folder) {
   std::error_code error;
   fs::create_directories(folder, error);
@@ -96,20 +120,36 @@ Corpus::Corpus(const std::string& folder) : folder_(folder) {
 
 std::vector<std::string> Corpus::files() const {
   std::vector<std::string> list;
-  for (const std::string& path : scenario_files(folder_))
-    list.push_back(fs::relative(path, folder_).string());
+  for (const std::string& path : scenario_files(folder_)) {
+    const fs::path file = fs::path(path).lexically_relative(folder_);
+    if (*file.begin() != kUnreadable) list.push_back(file.string());
+  }
   return list;
 }
 
-std::vector<CorpusCase> Corpus::read(const std::vector<std::string>& files) const {
+std::vector<CorpusCase> Corpus::read(const std::vector<std::string>& files,
+                                     std::vector<UnreadableFile>& unreadable) const {
   std::vector<CorpusCase> cases;
-  std::vector<ScenarioError> errors;
   for (const std::string& file : files) {
+    std::vector<ScenarioError> errors;
     for (PlannedCase& one : plan_file(folder_ + "/" + file, true, errors))
       cases.push_back({file, std::move(one)});
+    if (errors.empty()) continue;
+    unreadable.push_back({file, text_of({errors.front()})});
+    set_aside(file);
   }
-  if (!errors.empty()) throw refusal(errors);
   return cases;
+}
+
+void Corpus::set_aside(const std::string& file) const {
+  const fs::path from = fs::path(folder_) / file, to = fs::path(folder_) / kUnreadable / file;
+  std::error_code error;
+  if (!fs::exists(from, error)) return;  // A resumed campaign had it, and it was deleted since.
+  fs::create_directories(to.parent_path(), error);
+  if (!error) fs::rename(from, to, error);
+  if (error)
+    throw WorldError(from.string() + ": cannot be moved to " + to.string() + ": " +
+                     error.message());
 }
 
 std::string Corpus::file_of(const std::string& failure_class) {

@@ -21,17 +21,28 @@ struct CorpusCase {
   PlannedCase planned;
 };
 
+// A file of the corpus that is no scenario of this revision.
+struct UnreadableFile {
+  std::string file;   // Relative to the corpus, before it was moved.
+  std::string error;  // The first.
+};
+boost::json::array to_json(const std::vector<UnreadableFile>& files);
+// What is printed of them; "" for none.
+std::string unreadable_text(const std::vector<UnreadableFile>& files);
+
 class Corpus {
  public:
   // Makes the folder if need be, locks it, and removes what killed campaigns left half written.
   // Throws WorldError, or RequestError if another campaign has it.
   explicit Corpus(const std::string& folder);
   const std::string& folder() const { return folder_; }
-  // Its files, relative, in byte order.
+  // Its files but those in unreadable/, relative, in byte order.
   std::vector<std::string> files() const;
-  // The cases of these files. Throws RequestError, with all refusals, for a file that is no
-  // scenario.
-  std::vector<CorpusCase> read(const std::vector<std::string>& files) const;
+  // The cases of these files. A file that is no scenario is moved to unreadable/, so that it stops
+  // no later campaign, and is named in `unreadable` with its first error. Throws WorldError where
+  // it cannot be moved.
+  std::vector<CorpusCase> read(const std::vector<std::string>& files,
+                               std::vector<UnreadableFile>& unreadable) const;
   // The name of the file for a class.
   static std::string file_of(const std::string& failure_class);
   // Writes this file, a path relative to the corpus, unless it exists. Returns whether it was
@@ -39,6 +50,8 @@ class Corpus {
   bool keep(const std::string& file, const std::string& text) const;
 
  private:
+  void set_aside(const std::string& file) const;
+
   std::string folder_;
   std::unique_ptr<LockedFile> lock_;
 };

@@ -135,6 +135,7 @@ std::string campaign_text(const CampaignOptions& options, const CampaignReport& 
   const std::string never = never_reached(options, report);
   if (!never.empty())
     text += "FAIL the campaign is vacuous: no case was judged with " + never + "\n";
+  text += unreadable_text(report.unreadable);
   if (report.ended_early) text += "not all cases were run: " + report.why_early + "\n";
   return text;
 }
@@ -175,6 +176,7 @@ json::object campaign_json(const CampaignOptions& options, const CampaignReport&
                        {"file", one.first.file}});
   }
   whole["classes"] = classes;
+  if (!report.unreadable.empty()) whole["unreadable"] = to_json(report.unreadable);
   if (options.times) {
     whole["times"] = json::object{{"cases", report.timed_cases},
                                   {"seconds", report.seconds_of_cases},
@@ -211,6 +213,7 @@ ExitStatus campaign_status(const CampaignOptions& options, const CampaignReport&
   const ExitStatus status = exit_status(first_results(report));
   if (status != ExitStatus::held) return status;
   if (!never_reached(options, report).empty()) return ExitStatus::violated;
+  if (!report.unreadable.empty()) return ExitStatus::bad_request;
   return report.ended_early ? ExitStatus::gave_up : status;
 }
 

@@ -102,7 +102,7 @@ class EngineCampaign {
 
   void replay_corpus() {
     if (!corpus_) return;
-    for (const CorpusCase& one : corpus_->read(corpus_->files())) {
+    for (const CorpusCase& one : corpus_->read(corpus_->files(), unreadable_)) {
       if (!one.planned.decided) judge(one.planned.scenario, -1);
     }
   }
@@ -230,6 +230,7 @@ class EngineCampaign {
           "that it honours");
     for (const std::string& line : report.expected.unmet())
       std::fprintf(stderr, "lockstep: %s\n", line.c_str());
+    std::fputs(unreadable_text(unreadable_).c_str(), stdout);
     session_.write_reports(json_parts());
     return status();
   }
@@ -239,16 +240,18 @@ class EngineCampaign {
     json::array results;
     for (const std::size_t i : first_)
       results.push_back(foreign::to_json(session_.report().results[i]));
-    return {{"results", std::move(results)},
-            {"campaign",
-             {{"seed", std::to_string(seed_)},
-              {"profile", options_.text("profile")},
-              {"engine", options_.text("engine")},
-              {"repeated", repeated_},
-              {"resumed", resumed_},
-              {"refused", refused_},
-              {"ended_early", !why_early_.empty()}}},
-            {"coverage", coverage_.to_json()}};
+    json::object parts{{"results", std::move(results)},
+                       {"coverage", coverage_.to_json()},
+                       {"campaign",
+                        {{"seed", std::to_string(seed_)},
+                         {"profile", options_.text("profile")},
+                         {"engine", options_.text("engine")},
+                         {"repeated", repeated_},
+                         {"resumed", resumed_},
+                         {"refused", refused_},
+                         {"ended_early", !why_early_.empty()}}}};
+    if (!unreadable_.empty()) parts["unreadable"] = to_json(unreadable_);
+    return parts;
   }
 
   ExitStatus status() {
@@ -261,6 +264,7 @@ class EngineCampaign {
     const std::vector<CaseResult> cases = report.cases();
     if (count_of(cases, Verdict::skipped) == std::ssize(cases))
       throw WorldError("every scenario was skipped: nothing was verified");
+    if (found == ExitStatus::held && !unreadable_.empty()) return ExitStatus::bad_request;
     if (found == ExitStatus::held && why_early_ == "the budget ended") return ExitStatus::gave_up;
     return found;
   }
@@ -274,6 +278,7 @@ class EngineCampaign {
   Progress progress_;
   std::unique_ptr<CampaignLog> log_;
   std::unique_ptr<Corpus> corpus_;
+  std::vector<UnreadableFile> unreadable_;  // Of the corpus.
   std::optional<CrossedCases> crossed_;
   std::set<std::int64_t> done_;     // Indices of the log.
   std::set<std::string> classes_;   // Failures by class.

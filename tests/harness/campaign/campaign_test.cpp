@@ -146,7 +146,34 @@ TEST_F(Campaign, APlantedFaultIsFoundAndKeptOnceAClass) {
   EXPECT_EQ(replayed, files);
 }
 
-TEST_F(Campaign, ABrokenCorpusIsABadRequestAndAnExpectedRefusalHolds) {
+// A corpus belongs to one shard, so that whatever failed there must run there again.
+TEST_F(Campaign, AShardRunsItsWholeCorpus) {
+  const std::string corpus = folder_ / "corpus", log = folder_ / "log";
+  std::filesystem::create_directory(corpus);
+  for (const char* name : {"a", "b", "c", "d", "e"}) {
+    folder_.file(std::string("corpus/") + name + ".yaml",
+                 std::string("schema: 1\nname: ") + name +
+                     "\nnumerics: [fp32]\nmodel: {pattern: \"*E\"}\ncuda_graph: {modules: [moe, "
+                     "moe_router]}\nexpect: {verdict: refused, error: L17}\n");
+  }
+  for (const std::string shard : {"0", "1", "3"}) {
+    const Ran ran = near("--seed 1 --count 4 --shard " + shard + "/4 --corpus " + corpus +
+                         " --log " + log + shard);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_THAT(ran.out, HasSubstr(": 6 cases, 6 held")) << "five of the corpus and a random one";
+  }
+  // One failing file at each place of the corpus is found by each shard.
+  for (const char* name : {"a", "b", "c", "d", "e"}) {
+    const std::string file = std::string("corpus/") + name + ".yaml";
+    const std::string held = slurp(folder_ / file);
+    folder_.file(file, held.substr(0, held.find("L17")) + "L18}\n");
+    EXPECT_EQ(near("--seed 1 --count 4 --shard 0/4 --reruns 0 --corpus " + corpus).status, 1)
+        << name;
+    folder_.file(file, held);
+  }
+}
+
+TEST_F(Campaign, ABrokenFileOfTheCorpusIsSetAsideAndAnExpectedRefusalHolds) {
   const std::string corpus = folder_ / "corpus";
   std::filesystem::create_directory(corpus);
   folder_.file(
@@ -154,10 +181,22 @@ TEST_F(Campaign, ABrokenCorpusIsABadRequestAndAnExpectedRefusalHolds) {
       "schema: 1\nname: a\nnumerics: [fp32]\nmodel: {pattern: \"*E\"}\ncuda_graph: {modules: [moe, "
       "moe_router]}\nexpect: {verdict: refused, error: L17}\n");
   EXPECT_EQ(near("--seed 1 --count 1 --corpus " + corpus).status, 0);
-  folder_.file("corpus/b.yaml", "schema: 1\nnmae: b\n");
-  const Ran ran = near("--seed 1 --count 1 --corpus " + corpus);
+  const std::string broken = "schema: 1\nnmae: b\n";
+  folder_.file("corpus/b.yaml", broken);
+  const std::string words = "--seed 1 --count 3 --corpus " + corpus,
+                    log = " --log " + (folder_ / "log");
+  const Ran ran = near(words + log + " --json " + (folder_ / "r.json"));
   EXPECT_EQ(ran.status, 2);
   EXPECT_THAT(ran.err, HasSubstr("[Y03]"));
+  EXPECT_THAT(ran.out, HasSubstr("1 file of the corpus is no scenario of this revision: moved to "
+                                 "unreadable/; correct or delete it"));
+  EXPECT_THAT(ran.out, HasSubstr(": 4 cases, 4 held")) << "the others run";
+  EXPECT_EQ(slurp(corpus + "/unreadable/b.yaml"), broken);
+  const json::value report = json::parse(slurp(folder_ / "r.json"));
+  EXPECT_EQ(report.at("unreadable").at(0).at("file"), "b.yaml");
+  // It stops no later night, nor a resumed one.
+  EXPECT_EQ(near(words).status, 0);
+  EXPECT_EQ(near(words + log + " --resume").status, 0);
 }
 
 TEST_F(Campaign, ABudgetThatEndsBeforeTheCountGivesUp) {
