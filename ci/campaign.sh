@@ -4,6 +4,7 @@
 # what failed lie under ${OUT:-out/campaign}. With the SEED of the campaign that lies there it is continued; any other
 # begins anew, and the logs and reports of the one before move to earlier/.
 #   BUDGET (s, 600)  DEVICE (auto)  SHARD (i/n, 0/1)  SEED (fresh)  PROFILE (small)  BUILD (build)  CORPUS
+# Each shard has a corpus of its own and runs all of it. Shards that run at once in one folder take an OUT each.
 # On a machine with several GPUs shard i of DEVICE=cuda takes the i-th one alone, so that shards do not share one.
 # More options of `lockstep fuzz` may follow. Exit status: that of `lockstep fuzz`.
 set -euo pipefail
@@ -16,9 +17,9 @@ fi
 lockstep=${LOCKSTEP:-${installed:-${BUILD:-build}/bin/lockstep}}
 out=${OUT:-out/campaign}
 corpus=${CORPUS:-$out/corpus}
-mkdir -p "$out" "$corpus"
-# What is committed is run too; new failures are kept beside it, in a folder that the runner stores.
-cp -n "$here"/../scenarios/regressions/*.yaml "$corpus/" 2>/dev/null || true
+mkdir -p "$out" "$corpus" || exit 3 # The environment failed; 1 would say that a promise was violated.
+# What is committed is run too, as it is now; new failures are kept beside it, in a folder that the runner stores.
+cp -f "$here"/../scenarios/regressions/*.yaml "$corpus/" 2>/dev/null || true
 shard=${SHARD:-0/1}
 index=${shard%/*}
 log=$out/log-$index.ndjson

@@ -4,9 +4,11 @@ import argparse
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import run_job
 
@@ -32,7 +34,7 @@ def gitlab_steps(pipeline):
 
 
 def complaints(root, name, steps):
-    seen = set()
+    seen, campaigned = set(), set()
     for job, shell in steps:
         seen.add(job)
         checked = subprocess.run(["bash", "-n", "-c", shell], capture_output=True, text=True)
@@ -44,6 +46,13 @@ def complaints(root, name, steps):
         for label in re.findall(r"\w+", " ".join(re.findall(r"-LE? '\^([\w(|)]+)\$'", shell))):
             if label not in LABELS:
                 yield f"{name}: {job}: no test has the label {label}"
+        # The signal of a cancelled job reaches the shell of the step alone, unless the campaign takes its place.
+        if re.search(r"ci/campaign\.sh[^|&;]*$", shell) and not shell.strip().startswith("exec env "):
+            yield f"{name}: {job}: a signal would not reach lockstep: {shell}"
+        if "LOCKSTEP_FUZZERS=1 bash ci/deps.sh" in shell or ("ci/deps.sh" in shell and job in campaigned):
+            yield f"{name}: {job}: asks for packages after its campaign"
+        if "ci/campaign.sh" in shell:
+            campaigned.add(job)
         # A canary that must fail runs in every lane: those of tests that are not slow are among them.
         if "ctest" in shell and re.search(r"-L '[^']*slow", shell) and "canary" not in shell:
             yield f"{name}: {job}: runs no canary"
@@ -103,6 +112,40 @@ def test_job_runner(root, lockstep):
     assert sum(name.endswith("-seed-6/campaign-0.json") for name in earlier) == 1, made
 
 
+def test_signal(root, lockstep):
+    """A runner signals the shell of the step alone; the campaign writes its reports all the same."""
+    campaign = run_job.jobs_of(root, "github")["cpu"][1][-1]
+    with tempfile.TemporaryDirectory() as out:
+        env = {**os.environ, "OUT": out, "LOCKSTEP": lockstep}
+        step = subprocess.Popen(["bash", "-e", "-o", "pipefail", "-c", "true\n" + campaign], cwd=root, env=env,
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        log = pathlib.Path(out) / "log-0.ndjson"
+        until = time.monotonic() + 60
+        while (not log.is_file() or log.read_bytes().count(b"\n") < 2) and time.monotonic() < until:
+            time.sleep(0.05)
+        step.send_signal(signal.SIGTERM)
+        status = step.wait(60)
+        assert status == 5, status
+        assert '"interrupted":true' in (pathlib.Path(out) / "campaign-0.json").read_text()
+
+
+def test_campaign_script(root, lockstep):
+    """A folder that cannot be made is a failure of the environment, and an edited regression replaces its old text."""
+    with tempfile.TemporaryDirectory() as temporary:
+        there = pathlib.Path(temporary)
+        run_job.copy_tree(root, there / "tree")
+        (there / "file").write_text("")
+        regressions = there / "tree/scenarios/regressions"
+        regressions.mkdir(exist_ok=True)
+        for text in ("old", "new"):
+            (regressions / "edited.yaml").write_text(text)
+            run = lambda out: subprocess.run(["bash", str(there / "tree/ci/campaign.sh")], env={
+                **os.environ, "OUT": out, "LOCKSTEP": "/bin/true", "DEVICE": "sim"}, capture_output=True, check=False).returncode
+            assert run(str(there / "out")) == 0
+            assert (there / "out/corpus/edited.yaml").read_text() == text
+        assert run(str(there / "file/out")) == 3
+
+
 def test_copied_tree():
     """Without git all is copied but builds, which are folders: ci/build.sh is none."""
     with tempfile.TemporaryDirectory() as temporary:
@@ -129,6 +172,8 @@ def test_itself(root):
     """The checks must be able to fail."""
     bad = [("cpu", "if true; then"), ("gpu", "bash ci/none.sh"), ("nightly", "ctest -L '^(gpus|slow)$'")]
     assert len(list(complaints(root, "bad", bad))) == 5
+    late = [("nightly", "BUDGET=1 bash ci/campaign.sh"), ("nightly", "LOCKSTEP_FUZZERS=1 bash ci/deps.sh")]
+    assert len(list(complaints(root, "bad", late))) == 3
     assert list(complaints(root, "bad", [("cpu", "true")])) == [
         "bad: jobs missing: ['gpu', 'nightly', 'nightly-gpu', 'nightly-outside', 'nightly-sanitizers']"]
     assert len(list(artefact_complaints("bad", ""))) == 4
@@ -158,6 +203,8 @@ def main():
     lockstep = str(pathlib.Path(options.lockstep).resolve())
     test_job_runner(root, lockstep)
     test_little_jobs(root, lockstep)
+    test_campaign_script(root, lockstep)
+    test_signal(root, lockstep)
     found += job_complaints(root, lockstep)
     for complaint in found:
         print(complaint)
