@@ -75,7 +75,7 @@ void CampaignBook::open_corpus() {
 void CampaignBook::read_corpus(std::vector<std::string>& files) {
   if (!corpus_) return;
   corpus_cases_ = corpus_->read(files, report_.unreadable);
-  // At once, since the report at the end may be hours away.
+  // The user hears of it now, since the report at the end may be hours away.
   std::fputs(unreadable_text(report_.unreadable).c_str(), stderr);
   for (const UnreadableFile& one : report_.unreadable) std::erase(files, one.file);
 }

@@ -62,7 +62,7 @@ struct CampaignReport {
   bool ended_early = false;  // Budget or a signal came before the count.
   bool interrupted = false;  // It was a signal.
   std::string why_early;
-  std::vector<UnreadableFile> unreadable;  // Of the corpus.
+  std::vector<UnreadableFile> unreadable;  // Files of the corpus.
   std::int64_t cases() const { return held + violated + broken + gave_up + skipped; }
   std::int64_t failures() const { return violated + broken + gave_up; }
   void add(const CaseRecord& record);

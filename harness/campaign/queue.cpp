@@ -26,7 +26,7 @@ void CampaignQueue::run_again(Job job, int times) {
 std::optional<Job> CampaignQueue::next_of_corpus() {
   while (options_.only_case < 0 && next_corpus_ < std::ssize(book_.corpus())) {
     const Job job{.index = next_corpus_++, .corpus = true};
-    // All of it, whatever the shard: each shard has a corpus of its own, of what it found itself.
+    // Every shard runs all of its corpus, which holds what that shard found itself.
     if (!book_.has(at(book_.corpus(), job.index))) return job;
   }
   return {};

@@ -20,7 +20,7 @@ bool is_special(const std::string& path) {
          !fs::is_directory(path, unknown);
 }
 
-// Absolute even where nothing of it exists yet: weakly_canonical leaves such a relative path
+// The path is made absolute first: weakly_canonical leaves a relative path of which nothing exists
 // relative, and "b.json" would be another file than "./b.json".
 fs::path canonical(const std::string& path) {
   std::error_code unknown;

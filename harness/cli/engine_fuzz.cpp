@@ -278,7 +278,7 @@ class EngineCampaign {
   Progress progress_;
   std::unique_ptr<CampaignLog> log_;
   std::unique_ptr<Corpus> corpus_;
-  std::vector<UnreadableFile> unreadable_;  // Of the corpus.
+  std::vector<UnreadableFile> unreadable_;  // Files of the corpus.
   std::optional<CrossedCases> crossed_;
   std::set<std::int64_t> done_;     // Indices of the log.
   std::set<std::string> classes_;   // Failures by class.
