@@ -97,11 +97,15 @@ void Endpoint::await(Store::Clock::time_point until, const std::function<bool()>
   rank_waits_ = true;
   ++waits_;
   while (!done() && Store::Clock::now() < until) {
-    is_served_ ? static_cast<void>(membership_.news.wait_until(lock, until))
-               : serve_until(lock, until, done);
+    if (is_served_) {
+      membership_.news.wait_until(lock, until);
+    } else {
+      serve_until(lock, until, done);
+    }
   }
   rank_waits_ = false;
-  // What the system has not taken yet is not to wait until this rank does so again.
+  // The endpoint's thread sends at once what the system has not taken yet, since this rank may not
+  // wait again for long.
   is_needed_ = !is_served_ && (!peers_->are_all_there() || peers_->are_busy());
   if (is_needed_) change_.notify_one();
 }

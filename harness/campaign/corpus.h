@@ -27,7 +27,7 @@ struct UnreadableFile {
   std::string error;  // The first.
 };
 boost::json::array to_json(const std::vector<UnreadableFile>& files);
-// What is printed of them; "" for none.
+// Returns the sentence that tells the user of these files; "" for none.
 std::string unreadable_text(const std::vector<UnreadableFile>& files);
 
 class Corpus {

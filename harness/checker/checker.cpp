@@ -80,7 +80,7 @@ class Checker::Looking {
   }
   Looking(const Looking&) = delete;
   Looking& operator=(const Looking&) = delete;
-  // What the look itself has read is over when the program goes on.
+  // The reads of the look end before the program goes on.
   ~Looking() {
     if (checker_.looked_for_ < 0) return;
     const int looker = std::exchange(checker_.host_, std::exchange(checker_.looked_for_, -1));

@@ -146,8 +146,8 @@ class Checker : public Observer {
   std::vector<Thread> threads_;
   int host_ = kStarter;        // The thread that makes the current calls.
   std::map<int, Host> hosts_;  // By rank.
-  // What a look waits for the program does not know, as it would run without judges: each host has
-  // a second thread, which looks. It knows what the host knows, and the host nothing of it.
+  // Each host has a second thread, which looks. It knows what the host knows, and the host learns
+  // nothing of what it waits for: without judges the program would not have waited.
   std::map<int, int> lookers_;  // By the host's thread.
   int looked_for_ = -1;         // The host whose look makes the current call; -1: none.
   Meetings meets_, meets_of_looks_;
