@@ -43,6 +43,9 @@ struct CampaignOptions {
 struct FailureClass {
   CaseRecord first;
   std::int64_t cases = 0;
+  // The file of the corpus with a case of it, "" for none. The first case need not be that one: it
+  // may lie in another file of the corpus.
+  std::string kept = {};
 };
 
 struct CampaignReport {

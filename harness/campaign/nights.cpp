@@ -31,10 +31,23 @@ std::int64_t number(const json::object& object, const char* key) {
 struct Report {
   std::string file, date;
   json::object run;
+  std::string error = {};  // Says why the campaign ended before its first case; "" where it ran.
 };
+
+// What the command wrote instead of results, on one line; "" where there are results.
+std::string error_of(const json::object& run) {
+  const json::value* error = run.if_contains("error");
+  if (error == nullptr || !error->is_object() || run.contains("campaign")) return "";
+  std::string words = text(error->as_object(), "text");
+  std::ranges::replace(words, '\n', ' ');
+  return "status " + std::to_string(number(error->as_object(), "status")) + ": " + words;
+}
 
 Report read(const std::string& file) {
   Report report{file, "", read_report(file, "--nights")};
+  report.date = text(report.run, "date");
+  report.error = error_of(report.run);
+  if (!report.error.empty()) return report;
   for (const char* key : {"campaign", "summary", "distribution", "device"}) {
     const json::value* part = report.run.if_contains(key);
     if (part == nullptr || !part->is_object())
@@ -43,7 +56,6 @@ Report read(const std::string& file) {
   if (const json::value* classes = report.run.if_contains("classes");
       classes == nullptr || !classes->is_array())
     throw RequestError("--nights " + file + ": is no report of a campaign: it has no classes");
-  report.date = text(report.run, "date");
   return report;
 }
 
@@ -54,6 +66,8 @@ struct History {
 };
 
 std::string line_for(const Report& report, const json::object& found) {
+  // A replay line holds the scenario and the options of the run, such as a planted fault.
+  if (!text(found, "replay").empty()) return text(found, "replay");
   const json::object& campaign = report.run.at("campaign").as_object();
   if (number(found, "first_case") < 0) return text(found, "file");
   std::string line = "lockstep fuzz --seed " + text(campaign, "seed") + " --case " +
@@ -66,12 +80,26 @@ std::string line_for(const Report& report, const json::object& found) {
   return line + " --device " + text(report.run.at("device").as_object(), "kind");
 }
 
-// A figure for each night: its cases, "+" for more than nine, "." for none.
-std::string strip(const History& history, std::size_t nights) {
-  std::string out(nights, '.');
+// A figure for each night: its cases, "+" for more than nine, "." for none, "-" where no case ran.
+std::string strip(const History& history, const std::vector<Report>& nights) {
+  std::string out;
+  for (const Report& night : nights) out += night.error.empty() ? '.' : '-';
   for (const auto& [night, cases] : history.cases)
     at(out, night) = cases > 9 ? '+' : static_cast<char>('0' + cases);
   return out;
+}
+
+// The row of a campaign without results has all keys of the others.
+json::object row_of_error(const Report& report) {
+  json::object row{{"date", report.date}};
+  for (const char* key : {"seed", "shard", "device"}) row[key] = "";
+  row["revision"] = text(report.run, "revision");
+  for (const char* key :
+       {"cases", "held", "failures", "skipped", "seconds", "pairs_met", "new_classes"})
+    row[key] = 0;
+  row["file"] = report.file;
+  row["error"] = report.error;
+  return row;
 }
 
 json::object row_of(const Report& report, std::int64_t new_classes) {
@@ -103,6 +131,10 @@ json::object nights_of(const std::vector<std::string>& files) {
   std::map<std::pair<std::string, std::string>, History> classes;  // By class and kind.
   json::array nights;
   for (std::size_t i = 0; i < reports.size(); ++i) {
+    if (!at(reports, i).error.empty()) {
+      nights.push_back(row_of_error(at(reports, i)));
+      continue;
+    }
     std::int64_t new_classes = 0;
     for (const json::value& value : at(reports, i).run.at("classes").as_array()) {
       const json::object& found = value.as_object();
@@ -122,7 +154,7 @@ json::object nights_of(const std::vector<std::string>& files) {
                                                  {"kind", name.second},
                                                  {"first", at(reports, history.first).date},
                                                  {"last", at(reports, history.last).date},
-                                                 {"nights", strip(history, reports.size())},
+                                                 {"nights", strip(history, reports)},
                                                  {"again", history.again}});
   }
   std::ranges::stable_sort(rows, std::greater(), &decltype(rows)::value_type::first);
@@ -139,6 +171,11 @@ std::string nights_text(const json::object& nights) {
   std::ostringstream out;
   for (const json::value& value : nights.at("nights").as_array()) {
     const json::object& row = value.as_object();
+    if (!text(row, "error").empty()) {
+      out << text(row, "date") << "  " << text(row, "file") << ": ended before its first case, "
+          << text(row, "error") << "\n";
+      continue;
+    }
     out << text(row, "date") << "  seed " << text(row, "seed") << ", shard " << text(row, "shard")
         << ": " << number(row, "cases") << " cases, " << number(row, "failures") << " failures, "
         << number(row, "new_classes") << " new classes (" << text(row, "revision") << ", "

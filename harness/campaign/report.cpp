@@ -32,8 +32,13 @@ std::string class_text(const FailureClass& one) {
   text += "  " + further_runs(first) + "; " + std::to_string(one.cases) +
           (one.cases == 1 ? " case" : " cases") + " of this class, first in " +
           (first.index < 0 ? first.corpus_file : "case " + std::to_string(first.index)) + "\n";
-  if (!first.file.empty()) text += "  kept as " + first.file + "\n";
+  if (!one.kept.empty()) text += "  kept as " + one.kept + "\n";
   return text;
+}
+
+// The file of the corpus with a case of the class: kept now, or the one that failed.
+const std::string& file_of(const FailureClass& one) {
+  return one.kept.empty() ? one.first.corpus_file : one.kept;
 }
 
 // The mean case, its largest part first.
@@ -94,9 +99,10 @@ void CampaignReport::add(const CaseRecord& record) {
   };
   const auto known = std::find_if(classes.begin(), classes.end(), same);
   if (known == classes.end()) {
-    classes.push_back({record, 1});
+    classes.push_back({record, 1, record.file});
   } else {
     ++known->cases;
+    if (known->kept.empty()) known->kept = record.file;
   }
 }
 
@@ -173,7 +179,8 @@ json::object campaign_json(const CampaignOptions& options, const CampaignReport&
                        {"first_case", one.first.index},
                        {"failed", one.first.failed},
                        {"runs", one.first.runs},
-                       {"file", one.first.file}});
+                       {"file", file_of(one)},
+                       {"replay", one.first.result.replay}});
   }
   whole["classes"] = classes;
   if (!report.unreadable.empty()) whole["unreadable"] = to_json(report.unreadable);

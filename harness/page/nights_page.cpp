@@ -12,7 +12,7 @@ std::string nights_page(const boost::json::object& nights) {
   const boost::json::value whole = nights;
   const boost::json::array &rows = rows_at(whole, "/nights"), &classes = rows_at(whole, "/classes");
   const bool failed = std::ranges::any_of(rows, [](const boost::json::value& row) {
-    return row.at("failures").to_number<std::int64_t>() > 0;
+    return row.at("failures").to_number<std::int64_t>() > 0 || row.as_object().contains("error");
   });
   Page page{.title = "lockstep: nights",
             .kind = "campaigns of several nights",
@@ -24,7 +24,7 @@ std::string nights_page(const boost::json::object& nights) {
           ? element("p", "note", "No campaign found a failure.")
           : element("p", "note",
                     "What failed last comes first. Each figure is the cases of a night, the "
-                    "earliest first, + for more than nine.") +
+                    "earliest first, + for more than nine, - where none ran.") +
                 rows_table(classes, {{"class", "class", 0},
                                      {"kind", "kind", 0},
                                      {"nights", "nights", 0},
@@ -43,7 +43,8 @@ std::string nights_page(const boost::json::object& nights) {
                                  {"skipped", "skipped", 0},
                                  {"pairs_met", "pairs of features met", 0},
                                  {"seconds", "seconds", 0},
-                                 {"file", "report", 0}}) +
+                                 {"file", "report", 0},
+                                 {"error", "ended before its first case", 0}}) +
                "</section>\n";
   return html_page(page);
 }

@@ -10,6 +10,7 @@
 #include "engine/comm/communicator.h"
 #include "engine/rendezvous/shared_segment.h"
 #include "engine/rendezvous/tcp_store.h"
+#include "harness/base/clock.h"
 #include "harness/base/interrupts.h"
 #include "harness/base/write_file.h"
 #include "harness/report/report.h"
@@ -123,6 +124,8 @@ void FailureFiles::write(const Failure& failure) const {
   boost::json::object run = run_to_json({}, {}, 0);
   if (failure.interrupted) run["interrupted"] = true;
   run["error"] = to_json(failure);
+  run["date"] = utc_now();
+  run["host"] = as_utf8(host_name());
   write(json_, boost::json::serialize(run) + "\n");
   write(junit_, junit({to_result(failure)}, failure.interrupted));
 }

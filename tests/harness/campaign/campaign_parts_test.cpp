@@ -81,6 +81,25 @@ CaseRecord classified(const CaseResult& first, const std::vector<FurtherRun>& fu
   return record;
 }
 
+// A committed regression may be the first case of a class of which this campaign keeps a file.
+TEST(FailureClass, NamesTheFileThatIsKeptWhereverItsFirstCaseLies) {
+  CaseRecord old, found;
+  old.result.verdict = found.result.verdict = Verdict::violated;
+  old.failure_class = found.failure_class = "loss / a";
+  old.corpus_file = "regression.yaml";
+  CampaignReport report;
+  report.add(old);
+  EXPECT_EQ(campaign_json({}, report).at("classes").at(0).at("file"), "regression.yaml");
+  found.index = 3;
+  found.file = "loss-a-0123abcd.yaml";
+  report.add(found);
+  ASSERT_EQ(report.classes.size(), 1u);
+  EXPECT_THAT(campaign_text({}, report),
+              testing::AllOf(testing::HasSubstr("first in regression.yaml\n"),
+                             testing::HasSubstr("kept as loss-a-0123abcd.yaml\n")));
+  EXPECT_EQ(campaign_json({}, report).at("classes").at(0).at("file"), "loss-a-0123abcd.yaml");
+}
+
 TEST(FurtherRuns, TellARaceFromACertainty) {
   const CaseResult failed = differs("head.weight.gradient"), held;
   const CaseRecord certain = classified(failed, {{failed, "a"}, {failed, "a"}});

@@ -81,6 +81,45 @@ TEST(Nights, ARunThatIsNoCampaignIsRefusedByItsName) {
   }
 }
 
+TEST(NightsCommand, ANightThatEndedBeforeItsFirstCaseIsARow) {
+  const TemporaryFolder folder;
+  const std::string broken = folder / "broken.json", page = folder / "nights.html",
+                    before = folder.file("before.json", report(6, "2000-03-02", {{"a", 1}}));
+  ASSERT_EQ(run_lockstep("fuzz --device sim --with nowhere --json " + broken).status, 2);
+  const json::object nights = nights_of({broken, before});
+  const json::array& rows = nights.at("nights").as_array();
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[1].at("file").as_string(), broken) << "it has a date, so it is the later one";
+  EXPECT_THAT(rows[1].at("error").as_string().c_str(), testing::StartsWith("status 2: "));
+  EXPECT_EQ(nights.at("classes").at(0).at("nights"), "1-");
+  const Ran ran = run_lockstep("fuzz --nights " + broken + " " + before + " --html " + page);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("broken.json: ended before its first case, status 2: --with"));
+  EXPECT_THAT(slurp(page), HasSubstr("nowhere"));
+}
+
+// A class that the corpus led to is replayed as well as one of a random case.
+TEST(NightsCommand, TellsHowToReplayWhatTheCorpusFound) {
+  const TemporaryFolder folder;
+  const std::string night = folder / "night.json",
+                    words =
+                        "fuzz --device sim --count 6 --reruns 0 --plant rms-norm-forgets-eps "
+                        "--seed 3 --corpus " +
+                        (folder / "corpus");
+  ASSERT_EQ(run_lockstep(words).status, 1);
+  ASSERT_EQ(run_lockstep(words + " --json " + night).status, 1);
+  const json::value run = json::parse(slurp(night));
+  EXPECT_EQ(run.at("classes").at(0).at("first_case"), -1);
+  const Ran ran = run_lockstep("fuzz --nights " + night);
+  const std::string begin = "lockstep replay ls";
+  const std::size_t at = ran.out.find(begin);
+  ASSERT_NE(at, std::string::npos) << ran.out;
+  const std::size_t words_at = at + std::string("lockstep ").size();
+  const std::string again = ran.out.substr(words_at, ran.out.find('\n', at) - words_at);
+  EXPECT_THAT(again, HasSubstr("--plant rms-norm-forgets-eps"));
+  EXPECT_EQ(run_lockstep(again).status, 1) << again;
+}
+
 TEST(NightsCommand, ReadsWhatACampaignWroteAndRunsNothing) {
   const TemporaryFolder folder;
   const std::string night = folder / "night.json", page = folder / "nights.html";
@@ -92,7 +131,7 @@ TEST(NightsCommand, ReadsWhatACampaignWroteAndRunsNothing) {
   const Ran ran = run_lockstep("fuzz --nights " + night + " --html " + page);
   EXPECT_EQ(ran.status, 0) << ran.err;
   EXPECT_THAT(ran.out, testing::ContainsRegex("seed 3, shard 0/1: 6 cases, [1-6] failures"));
-  EXPECT_THAT(slurp(page), HasSubstr("lockstep fuzz --seed 3 --case "));
+  EXPECT_THAT(slurp(page), HasSubstr("lockstep replay ls"));
   EXPECT_EQ(run_lockstep("fuzz --nights " + night + " --budget 3").status, 2);
   EXPECT_EQ(run_lockstep("fuzz --nights").status, 2);
 }
