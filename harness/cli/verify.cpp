@@ -210,6 +210,22 @@ ExitStatus reported(const Verified& done, SuiteEnd end, std::size_t cases) {
   return exit_status(results);
 }
 
+// The results where the device is absent and --skip-code was given.
+std::vector<CaseResult> all_skipped(const std::vector<PlannedCase>& cases, const char* why) {
+  std::vector<CaseResult> list;
+  for (const PlannedCase& one : cases) {
+    CaseResult result;
+    result.name = one.decided ? one.decided->name : one.scenario.name;
+    result.numerics = one.decided ? one.decided->numerics : to_text(one.scenario.numerics.front());
+    result.file = one.file;
+    result.verdict = Verdict::skipped;
+    result.judge = JudgeKind::device;
+    result.reason = why;
+    list.push_back(std::move(result));
+  }
+  return list;
+}
+
 // Where --last-failed left nothing.
 ExitStatus nothing_failed(const Options& options) {
   if (!options.has("quiet"))
@@ -309,6 +325,10 @@ ExitStatus verify_command(const Words& words) {
   } catch (const NoDevice& none) {
     if (!options.has("skip-code")) throw;
     std::fprintf(stderr, "lockstep: skipped: %s\n", none.what());
+    // Reports are written too: else those of an earlier run would pass for the ones of this run.
+    guard.take_over();
+    const Verified nothing{.options = options, .run = run, .watch = watch, .against = against};
+    nothing.write_reports(all_skipped(cases, none.what()), SuiteEnd::complete);
     return static_cast<ExitStatus>(options.number("skip-code"));
   }
   const auto jobs = static_cast<int>(options.number("jobs"));

@@ -188,7 +188,14 @@ TEST_F(CommandLine, WithoutAGpuCudaIsAFailureOfTheWorld) {
   const Ran ran = run_lockstep("verify --device cuda " + file);
   EXPECT_EQ(ran.status, 3);
   EXPECT_THAT(ran.err, HasSubstr("no CUDA device"));
-  EXPECT_EQ(run_lockstep("verify --device cuda --skip-code 77 " + file).status, 77);
+  // The reports of an earlier run do not stay.
+  const std::string json = folder_.file("r.json", "old"), junit = folder_.file("r.xml", "old");
+  EXPECT_EQ(run_lockstep("verify --device cuda --skip-code 77 --json " + json + " --junit " +
+                         junit + " " + file)
+                .status,
+            77);
+  EXPECT_THAT(slurp(json), HasSubstr("\"verdict\":\"skipped\""));
+  EXPECT_THAT(slurp(junit), HasSubstr("<skipped message=\"device: no CUDA device"));
   ::unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
