@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 
 #include "harness/base/interrupt_guard.h"
@@ -36,9 +38,12 @@ namespace fs = std::filesystem;
 // Every run there is repeated by itself where runs differ.
 constexpr int kTriesOnAnEngine = 2;
 
-// The one short option that scripts use.
+// That of the checkout at hand; else of the tree to which the program belongs.
 std::string regressions_folder() {
-  const fs::path library = library_folder();
+  const fs::path library = library_folder(), here = "scenarios/regressions";
+  const char* chosen = std::getenv("LOCKSTEP_LIBRARY");
+  std::error_code absent;
+  if ((chosen == nullptr || *chosen == 0) && fs::is_directory(here, absent)) return here.string();
   for (const fs::path& folder : {library / "regressions", library.parent_path() / "regressions"}) {
     if (fs::is_directory(folder)) return folder.string();
   }
@@ -52,6 +57,27 @@ std::string free_name(const std::string& folder, const std::string& wish) {
   for (int i = 2; fs::exists(fs::path(folder) / (name + ".yaml")); ++i)
     name = wish + "-" + std::to_string(i);
   return name;
+}
+
+bool is_of_a_checkout(const std::string& regressions) {
+  std::error_code absent;
+  return fs::exists(fs::path(regressions) / "../../CMakeLists.txt", absent);
+}
+
+// What stands behind the token in the first replay line of a file's comments, such as
+// "--device sim --plant ...", for a message; "" without such a line.
+std::string options_in_comments(const std::string& path) {
+  const std::string begin = "lockstep replay ";
+  std::error_code absent;
+  if (!fs::is_regular_file(path, absent)) return "";
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line) && line.starts_with("#");) {
+    const std::size_t found = line.find(begin);
+    if (found == std::string::npos) continue;
+    const std::size_t token_end = line.find(' ', found + begin.size());
+    return token_end == std::string::npos ? "" : line.substr(token_end + 1);
+  }
+  return "";
 }
 
 // The bytes stay where they are, and the file may lie elsewhere.
@@ -72,9 +98,9 @@ void check_request(const Options& options) {
 }
 
 // The first case that fails, shrunk; a RequestError if none does, GaveUp if none was judged in
-// time.
+// time. `failed_with`: options that the file names.
 Shrunk shrink_first(const std::vector<Scenario>& cases, const ShrinkOptions& options,
-                    const Stopwatch& watch) {
+                    const Stopwatch& watch, const std::string& failed_with) {
   Shrunk shrunk;
   for (const Scenario& one : cases) {
     const std::string lacks = options.runner ? "" : lacking(one, options.run.device);
@@ -94,17 +120,23 @@ Shrunk shrink_first(const std::vector<Scenario>& cases, const ShrinkOptions& opt
   }
   throw RequestError("nothing to shrink: " + shrunk.first.name + " " +
                      to_text(shrunk.first.verdict) + " on " + options.run.device +
-                     (shrunk.first.reason.empty() ? "" : ": " + shrunk.first.reason));
+                     (shrunk.first.reason.empty() ? "" : ": " + shrunk.first.reason) +
+                     (failed_with.empty() ? "" : "; the file says it failed with: " + failed_with));
 }
 
-void say(const Shrunk& shrunk, const std::vector<std::string>& files, bool promoted) {
+// `promoted_to`: the folder of regressions, "" where the result is not promoted.
+void say(const Shrunk& shrunk, const std::vector<std::string>& files,
+         const std::string& promoted_to) {
   std::fputs(failure_block(shrunk.result, terminal_at(STDOUT_FILENO)).c_str(), stdout);
   for (const std::string& file : files) std::printf("wrote %s\n", file.c_str());
-  if (promoted) {
+  if (!promoted_to.empty()) {
     std::puts(
         "It expects that everything holds: it fails until the bug is fixed, and guards the fix "
-        "from then on.\n"
-        "It is a test of ctest from the next build of a checkout on.");
+        "from then on.");
+    std::puts(is_of_a_checkout(promoted_to)
+                  ? "It is a test of ctest from the next build on: commit it."
+                  : "This folder is of no checkout: copy the file to scenarios/regressions of "
+                    "one, where it is a test of ctest from the next build on.");
   }
   if (!shrunk.finished && !shrunk.interrupted)
     std::puts("The budget ended first: it may get smaller with a larger --budget or --runs.");
@@ -131,7 +163,8 @@ Options shrink_options() {
                "folder that a token's data.path is relative to; this one if not given");
   options.flag(
       "promote",
-      "also put it under scenarios/regressions, where it is a test from the next build on");
+      "also put it under scenarios/regressions of the current folder, else of the program's tree; "
+      "in a checkout it is a test from the next build on");
   add_engine_options(options);
   options.example("lockstep shrink ls... -o small.yaml --budget 5m",
                   "the smallest scenario that fails as this token does");
@@ -174,7 +207,7 @@ ExitStatus shrink_command(const Words& words) {
   Progress progress(options.has("quiet"));
   how.progress = [&](const std::string& line) { progress.show(line); };
 
-  const Shrunk shrunk = shrink_first(cases, how, watch);
+  const Shrunk shrunk = shrink_first(cases, how, watch, options_in_comments(options.word()));
   if (engine) engine->close();
   guard.take_over();
   progress.clear();
@@ -183,7 +216,7 @@ ExitStatus shrink_command(const Words& words) {
   if (!folder.empty())
     written.push_back((fs::path(folder) / (shrunk.scenario.name + ".yaml")).string());
   for (const std::string& file : written) write_file(file, text_for(file, shrunk));
-  say(shrunk, written, !folder.empty());
+  say(shrunk, written, folder);
   const std::vector<CaseResult> results{shrunk.result};
   boost::json::object run = run_to_json(results, shrunk.result.device, shrunk.seconds);
   if (shrunk.interrupted) run["interrupted"] = true;

@@ -34,7 +34,7 @@ TEST_F(ShrinkCommand, WritesAFileThatFailsAlikeAndPromotesIt) {
   ::unsetenv("LOCKSTEP_LIBRARY");
   ASSERT_EQ(first.status, 0) << first.out << first.err;
   ASSERT_EQ(second.status, 0) << second.out << second.err;
-  EXPECT_THAT(first.out, HasSubstr("ctest"));
+  EXPECT_THAT(first.out, HasSubstr("This folder is of no checkout: copy the file"));
   const std::string promoted = folder_ / "scenarios/regressions/activation-norm-out.yaml";
   EXPECT_EQ(slurp(promoted), slurp(out));
   EXPECT_TRUE(
@@ -53,6 +53,36 @@ TEST_F(ShrinkCommand, RefusesWhatDoesNotFail) {
   EXPECT_THAT(ran.err, HasSubstr("nothing to shrink"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "small.yaml"));
   EXPECT_EQ(run_lockstep("shrink --device sim " + file_).status, 2);
+}
+
+// A campaign writes such comments into what it keeps.
+TEST_F(ShrinkCommand, NamesTheOptionsWithWhichAFileFailed) {
+  const std::string kept =
+      folder_.file("kept.yaml",
+                   "# Found by lockstep fuzz.\n# lockstep replay lsABC --device sim --plant "
+                   "rms-norm-forgets-eps\n" +
+                       slurp(file_));
+  const std::string small = " -o " + (folder_ / "small.yaml");
+  const Ran ran = run_lockstep("shrink --device sim " + kept + small);
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_THAT(ran.err, HasSubstr("nothing to shrink: case holds on sim; the file says it failed "
+                                 "with: --device sim --plant rms-norm-forgets-eps\n"));
+  EXPECT_EQ(run_lockstep("shrink " + kept + planted_ + small).status, 0);
+}
+
+// A program that is installed elsewhere leaves its own tree as it is.
+TEST_F(ShrinkCommand, PromotesIntoTheCheckoutAtHand) {
+  std::filesystem::create_directories(folder_ / "here/scenarios/regressions");
+  folder_.file("here/CMakeLists.txt", "");
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder_ / "here");
+  const Ran ran = run_lockstep("shrink " + file_ + planted_ + "--promote");
+  std::filesystem::current_path(before);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("wrote scenarios/regressions/activation-norm-out.yaml\n"));
+  EXPECT_THAT(ran.out, HasSubstr("commit it"));
+  EXPECT_TRUE(
+      std::filesystem::exists(folder_ / "here/scenarios/regressions/activation-norm-out.yaml"));
 }
 
 // The failure says it once; each of the runs that die of it would too.
