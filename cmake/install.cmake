@@ -1,6 +1,6 @@
 # The installed tree can be moved and runs its tests on another machine with no compiler and no source:
 #   bin/lockstep   lib/liblockstep_cuda.so   lib/lockstep/ (the C++ runtime)   libexec/lockstep/ (test programs)
-#   share/lockstep/{scenarios,tests,ci,docs}   share/lockstep/CTestTestfile.cmake
+#   share/lockstep/{scenarios,adapters,tests,ci,docs}   share/lockstep/CTestTestfile.cmake
 include(GNUInstallDirs)
 
 # Notes one ctest of the installed tree. Paths are placed when ctest reads the file, wherever the tree is then.
@@ -51,16 +51,27 @@ function(lockstep_install)
     file(REAL_PATH ${file} file)
     install(PROGRAMS ${file} DESTINATION ${lib} RENAME ${name})
   endforeach()
-  # Every file under scenarios/ is a test there too.
+  # Every scenario is a test there too. The other folders of scenarios/ hold sources, which nobody needs there.
   file(GLOB folders CONFIGURE_DEPENDS LIST_DIRECTORIES true scenarios/*)
   foreach(folder ${folders})
     if(IS_DIRECTORY ${folder})
-      install(DIRECTORY ${folder} DESTINATION ${share}/scenarios)
+      file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/*.h)
+      if(NOT sources)
+        install(DIRECTORY ${folder} DESTINATION ${share}/scenarios)
+      endif()
     elseif(folder MATCHES "\\.ya?ml$")
       install(FILES ${folder} DESTINATION ${share}/scenarios)
     endif()
   endforeach()
   install(DIRECTORY docs DESTINATION ${share})
+  # docs/judge-your-engine.md runs the examples, and `pip install` takes the package from there.
+  install(
+    DIRECTORY adapters DESTINATION ${share}
+    PATTERN adapters/tests EXCLUDE
+    PATTERN __pycache__ EXCLUDE
+    PATTERN .pytest_cache EXCLUDE
+    PATTERN build EXCLUDE
+    PATTERN "*.egg-info" EXCLUDE)
   # Of ci/ what runs in an installed tree: the rest builds from source.
   install(FILES ci/planted.yaml ci/products.yaml DESTINATION ${share}/ci)
   install(PROGRAMS ci/campaign.sh ci/gpu.sh ci/pressure.sh ci/resource_spec.sh ci/visible_gpus.sh DESTINATION ${share}/ci)

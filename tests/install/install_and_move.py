@@ -46,6 +46,29 @@ def build_paths(tree, folders):
                 yield f"{file.relative_to(tree)} holds {found[0].decode()}"
 
 
+def first_commands(page):
+    """The commands of section 1 of docs/judge-your-engine.md, each with its exit status as its comment tells it."""
+    section = re.search(r"^## 1\..*?^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    for line in (section[1] if section else "").splitlines():
+        command, _, comment = line.partition(" # ")
+        yield command.strip(), 1 if "finds it" in comment else 0
+
+
+def run_first_commands(tree, environment):
+    """Runs what a new user of the installed tree reads first, in the folder that the page names. PyTorch need not be there."""
+    share = tree / "share/lockstep"
+    commands = list(first_commands((share / "docs/judge-your-engine.md").read_text()))
+    if len(commands) < 4:
+        sys.exit("section 1 of docs/judge-your-engine.md has lost its commands")
+    has_torch = run(sys.executable, "-c", "import torch")[0] == 0
+    for command, expected in commands:
+        if "lockstep_adapter.template" in command and not has_torch:
+            continue
+        status, text = run("bash", "-c", command, cwd=share, env={**environment, "PATH": f"{tree / 'bin'}:/usr/bin:/bin"})
+        if status != expected:
+            sys.exit(f"in the installed tree `{command}` left with {status} and not {expected}:\n{text[-4000:]}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", required=True)
@@ -88,6 +111,11 @@ def main():
         ran = re.findall(r"^ *\d+/\d+ Test +#\d+: (\S+)", text, re.MULTILINE)
         if status or not any(name.startswith("scenario.") for name in ran):
             sys.exit("the moved tree's tests failed, or none of its scenarios ran")
+
+        kept = [p.relative_to(tree) for p in tree.rglob("*") if p.suffix in (".cpp", ".h", ".cu", ".pyc") or p.name == "__pycache__"]
+        if kept:
+            sys.exit("the installed tree holds sources or caches: " + " ".join(map(str, kept)))
+        run_first_commands(tree, {"HOME": str(base), "PYTHONDONTWRITEBYTECODE": "1"})
 
         # Its scripts run where it lies.
         campaign = {"PATH": "/usr/bin:/bin", "HOME": str(base), "OUT": str(base / "out"), "DEVICE": "sim", "BUDGET": "60", "SEED": "1"}
