@@ -19,6 +19,7 @@
 #include "harness/campaign/book.h"
 #include "harness/campaign/cases.h"
 #include "harness/campaign/jobs.h"
+#include "harness/campaign/line_interval.h"
 #include "harness/campaign/queue.h"
 #include "harness/report/report.h"
 
@@ -187,16 +188,22 @@ class Campaign {
       run.result.replay = named.replay;
     }
     record.result = std::move(run.result);
-    if (!fails(record.result) || options_.reruns == 0) return book_.finish(std::move(record), one);
+    const int reruns = reruns_of(record.result);
+    if (!fails(record.result) || reruns == 0) return book_.finish(std::move(record), one);
     pending_[job].record = std::move(record);
-    queue_.run_again(job, options_.reruns);
+    queue_.run_again(job, reruns);
+  }
+
+  // Each run of a hang takes the whole timeout.
+  int reruns_of(const CaseResult& first) const {
+    return first.judge == JudgeKind::watchdog ? std::min(options_.reruns, 1) : options_.reruns;
   }
 
   void took_again(Job job, FurtherRun run) {
     job.again = false;
     Pending& pending = pending_.at(job);
     pending.further.push_back(std::move(run));
-    if (static_cast<int>(pending.further.size()) < options_.reruns) return;
+    if (std::ssize(pending.further) < reruns_of(pending.record.result)) return;
     CaseRecord record = std::move(pending.record);
     classify(record, pending.further);
     pending_.erase(job);
@@ -211,9 +218,10 @@ class Campaign {
   }
 
   void show() {
-    const double every = ::isatty(STDERR_FILENO) == 1 ? 0.25 : 10;
+    const double every = ::isatty(STDERR_FILENO) == 1 ? 0.25 : between_lines_.seconds();
     if (shown_.seconds() < every) return;
     shown_ = Stopwatch();
+    between_lines_.shown();
     const CampaignReport& report = book_.report();
     const double seconds = watch_.seconds();
     const double rate = static_cast<double>(report.cases() - report.resumed) / seconds;
@@ -237,6 +245,7 @@ class Campaign {
   CampaignQueue queue_;
   Progress progress_;
   Stopwatch watch_, shown_;
+  LineInterval between_lines_;
   std::optional<Stopwatch> since_signal_;
   std::map<Job, Pending> pending_;
   std::vector<Slot> slots_;

@@ -62,6 +62,8 @@ struct CampaignReport {
   Distribution distribution;
   // By the place of outside_names(): the random cases that had it and were judged.
   std::vector<std::int64_t> reached = std::vector<std::int64_t>(outside_names().size());
+  // The judged cases that had the planted fault, and those of them that met it or failed.
+  std::int64_t planted = 0, planted_met = 0;
   bool ended_early = false;  // Budget or a signal came before the count.
   bool interrupted = false;  // It was a signal.
   std::string why_early;
@@ -81,6 +83,8 @@ std::string campaign_junit(const CampaignReport& report);
 // The names in `options.with` that no case reached, though the campaign ran to its end; "" for
 // none.
 std::string never_reached(const CampaignOptions& options, const CampaignReport& report);
+// Returns whether a fault was planted and no case met it, though the campaign ran to its end.
+bool fault_was_never_met(const CampaignOptions& options, const CampaignReport& report);
 ExitStatus campaign_status(const CampaignOptions& options, const CampaignReport& report);
 
 }  // namespace lockstep

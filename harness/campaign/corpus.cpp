@@ -53,6 +53,18 @@ std::string without_numbers(const std::string& reason) {
   return text;
 }
 
+// "no result within 60 s: running, in malloc < lockstep::Arena::make < ..." -> "running /
+// lockstep::Arena::make": the innermost function of lockstep. Below it the watchdog finds another
+// one each time.
+std::string hanging_part(const std::string& reason) {
+  const std::size_t words = reason.find(": "), stack = reason.find(", in ");
+  std::string part = words == std::string::npos ? without_numbers(reason)
+                                                : reason.substr(words + 2, stack - words - 2);
+  const std::size_t own = reason.find("lockstep::", std::min(stack, reason.size()));
+  if (own != std::string::npos) part += " / " + reason.substr(own, reason.find(" <", own) - own);
+  return part;
+}
+
 std::string slug(const std::string& text) {
   constexpr std::size_t kLength = 48;
   std::string out;
@@ -81,6 +93,8 @@ std::string class_of(const CaseResult& result) {
            tensor_kind(result.first_difference->tensor);
   }
   // A hang is told from another by where it hangs, not by how long we waited.
+  if (result.judge == JudgeKind::watchdog)
+    return to_text(result.judge) + " / " + hanging_part(result.reason);
   return to_text(result.judge) + " / " + without_numbers(result.reason);
 }
 

@@ -93,6 +93,11 @@ void CampaignReport::add(const CaseRecord& record) {
   for (std::size_t i = 0; judged && i < reached.size(); ++i)
     reached[i] += record.traits[static_cast<int>(outside_names()[i].trait)];
   if (record.traits.any()) distribution.add(record.traits);
+  const auto met = record.result.counters.find(Counter::planted_fault_met);
+  const bool had_the_fault = met != record.result.counters.end();
+  planted += had_the_fault;
+  // A worker that died counted nothing: it may have died of the fault.
+  planted_met += fails(record.result) || (had_the_fault && met->second > 0);
   if (!fails(record.result)) return;
   const auto same = [&](const FailureClass& one) {
     return one.first.failure_class == record.failure_class && one.first.kind == record.kind;
@@ -141,6 +146,9 @@ std::string campaign_text(const CampaignOptions& options, const CampaignReport& 
   const std::string never = never_reached(options, report);
   if (!never.empty())
     text += "FAIL the campaign is vacuous: no case was judged with " + never + "\n";
+  if (fault_was_never_met(options, report))
+    text += "FAIL the campaign is vacuous: the planted fault " + options.run.planted.engine +
+            " met no place in any case\n";
   text += unreadable_text(report.unreadable);
   if (report.ended_early) text += "not all cases were run: " + report.why_early + "\n";
   return text;
@@ -183,6 +191,11 @@ json::object campaign_json(const CampaignOptions& options, const CampaignReport&
                        {"replay", one.first.result.replay}});
   }
   whole["classes"] = classes;
+  if (!options.run.planted.engine.empty()) {
+    whole["planted"] = json::object{{"fault", options.run.planted.engine},
+                                    {"cases", report.planted},
+                                    {"met", report.planted_met}};
+  }
   if (!report.unreadable.empty()) whole["unreadable"] = to_json(report.unreadable);
   if (options.times) {
     whole["times"] = json::object{{"cases", report.timed_cases},
@@ -194,7 +207,16 @@ json::object campaign_json(const CampaignOptions& options, const CampaignReport&
 }
 
 std::string campaign_junit(const CampaignReport& report) {
-  std::vector<CaseResult> results = first_results(report);
+  std::vector<CaseResult> results;
+  for (const FailureClass& one : report.classes) {
+    CaseResult result = one.first.result;
+    // The name of the class is the same each night, that of its first case is not.
+    result.name = one.first.failure_class;
+    if (one.first.kind != "deterministic") result.name += " (" + one.first.kind + ")";
+    result.reason += " (first in " + one.first.result.name + ", " + one.first.result.numerics + ")";
+    result.numerics = "campaign";
+    results.push_back(std::move(result));
+  }
   CaseResult rest;
   rest.name = "random scenarios that held";  // One name for all nights, so that it has a history.
   rest.reason = std::to_string(report.held) + " random scenarios held";
@@ -216,10 +238,16 @@ std::string never_reached(const CampaignOptions& options, const CampaignReport& 
   return names;
 }
 
+bool fault_was_never_met(const CampaignOptions& options, const CampaignReport& report) {
+  return !options.run.planted.engine.empty() && options.only_case < 0 && !report.interrupted &&
+         report.planted > 0 && report.planted_met == 0;
+}
+
 ExitStatus campaign_status(const CampaignOptions& options, const CampaignReport& report) {
   const ExitStatus status = exit_status(first_results(report));
   if (status != ExitStatus::held) return status;
-  if (!never_reached(options, report).empty()) return ExitStatus::violated;
+  if (!never_reached(options, report).empty() || fault_was_never_met(options, report))
+    return ExitStatus::violated;
   if (!report.unreadable.empty()) return ExitStatus::bad_request;
   return report.ended_early ? ExitStatus::gave_up : status;
 }

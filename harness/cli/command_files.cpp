@@ -76,6 +76,14 @@ void CommandFiles::reads(const std::string& what, const std::string& path) const
   }
 }
 
+void CommandFiles::makes_folder(const std::string& what, const std::string& path) const {
+  if (path.empty()) return;
+  for (const Output& output : outputs_) {
+    if (is_same(output.path, path))
+      throw OutputClash(output.option + " " + output.path + " names the folder of " + what);
+  }
+}
+
 void CommandFiles::reads_data_of(const Scenario& scenario) const {
   if (reads_bytes(scenario.data)) reads("scenario " + scenario.name, data_path(scenario));
 }

@@ -18,6 +18,8 @@ class CommandFiles {
   explicit CommandFiles(const Options& options, std::initializer_list<const char*> outputs = {});
   // Throws OutputClash where an output is this file or lies in this folder.
   void reads(const std::string& what, const std::string& path) const;
+  // Throws OutputClash where an output is this path, at which the command makes a folder.
+  void makes_folder(const std::string& what, const std::string& path) const;
   // The file or folder at data.path, if the scenario reads one.
   void reads_data_of(const Scenario& scenario) const;
 

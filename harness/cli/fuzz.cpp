@@ -234,6 +234,8 @@ ExitStatus fuzz_command(const Words& words) {
   Options options = fuzz_options();
   if (!options.parse(words)) return ExitStatus::held;
   const CommandFiles files(options, {"log"});
+  files.makes_folder("--corpus", options.text("corpus"));
+  if (options.has("log")) files.makes_folder("--log", options.text("log") + ".state");
   if (options.has("merge")) return merge(options);
   if (options.has("nights")) return show_nights(options);
   if (!options.words().empty()) {

@@ -7,6 +7,7 @@
 
 #include "harness/campaign/campaign.h"
 #include "harness/campaign/corpus.h"
+#include "harness/campaign/line_interval.h"
 #include "harness/generate/case.h"
 #include "scenarios/io/reader.h"
 
@@ -72,6 +73,57 @@ TEST(FailureClass, IsJudgeOpAndKindOfTensor) {
   EXPECT_EQ(class_of(vacuous), class_of(other));
   other.reason = "evaluations is 16, the scenario demands 17";
   EXPECT_NE(class_of(vacuous), class_of(other));
+}
+
+// The watchdog finds a hung worker at another place below the same function each time.
+TEST(FailureClass, OfAHangIsTheInnermostFunctionOfLockstep) {
+  const auto hang = [](const std::string& where) {
+    CaseResult result;
+    result.judge = JudgeKind::watchdog;
+    result.reason = "no result within 60 s: running" + where;
+    return class_of(result);
+  };
+  EXPECT_EQ(hang(", in malloc < lockstep::Arena::make < lockstep::Trainer::step"),
+            "watchdog / running / lockstep::Arena::make");
+  EXPECT_EQ(hang(", in memset < free < lockstep::Arena::make < lockstep::Trainer::evaluate"),
+            hang(", in lockstep::Arena::make"));
+  EXPECT_NE(hang(", in malloc < lockstep::Arena::free"), hang(", in lockstep::Arena::make"));
+  EXPECT_EQ(hang(""), "watchdog / running");
+  EXPECT_EQ(hang(", in malloc < main"), "watchdog / running");
+}
+
+// A dashboard finds a test of yesterday again by its name.
+TEST(CampaignJunit, NamesEachCaseByItsClass) {
+  CaseRecord record;
+  record.index = 6;
+  record.result.name = "random-6";
+  record.result.numerics = "bf16";
+  record.result.verdict = Verdict::violated;
+  record.result.judge = JudgeKind::loss;
+  record.result.reason = "it differs";
+  record.failure_class = "loss / microbatch_loss / loss";
+  record.kind = "deterministic";
+  CampaignReport report;
+  report.add(record);
+  record.kind = "racy";
+  report.add(record);
+  const std::string text = campaign_junit(report);
+  EXPECT_THAT(text, testing::HasSubstr("<testcase classname=\"lockstep.campaign\" "
+                                       "name=\"loss / microbatch_loss / loss\""));
+  EXPECT_THAT(text, testing::HasSubstr("name=\"loss / microbatch_loss / loss (racy)\""));
+  EXPECT_THAT(text, testing::HasSubstr("it differs (first in random-6, bf16)"));
+}
+
+TEST(CampaignProgress, ANightHasFewLinesAndTheFirstComeSoon) {
+  LineInterval interval;
+  int lines = 0;
+  for (double at = interval.seconds(); at < 5 * 3600; at += interval.seconds()) {
+    ++lines;
+    EXPECT_TRUE(at > 100 || lines <= 3);
+    interval.shown();
+  }
+  EXPECT_GE(lines, 50);
+  EXPECT_LE(lines, 70);
 }
 
 CaseRecord classified(const CaseResult& first, const std::vector<FurtherRun>& further) {

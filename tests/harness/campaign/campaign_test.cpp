@@ -146,6 +146,21 @@ TEST_F(Campaign, APlantedFaultIsFoundAndKeptOnceAClass) {
   EXPECT_EQ(replayed, files);
 }
 
+// A fault that was asked for and struck nowhere would pass for one that nobody sees.
+TEST_F(Campaign, APlantedFaultThatNoCaseMetIsAFailure) {
+  const std::string never = "--like " +
+                            folder_.file("like.yaml",
+                                         "schema: 1\nname: like\nmodel: {pattern: '*'}\n"
+                                         "parallel: {data: 1}\ncuda_graph: {impl: none}\n") +
+                            " --seed 3 --count 4 --jobs 1 --reruns 0 --plant ";
+  const Ran ran = fuzz(never + "capture-passes-left-out");
+  EXPECT_EQ(ran.status, 1) << ran.out << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("FAIL the campaign is vacuous: the planted fault "
+                                 "capture-passes-left-out met no place in any case"));
+  EXPECT_EQ(fuzz("--seed 3 --case 2 --plant conv-newest-tap-first").status, 0)
+      << "one case says nothing of the others";
+}
+
 // A corpus belongs to one shard, so that whatever failed there must run there again.
 TEST_F(Campaign, AShardRunsItsWholeCorpus) {
   const std::string corpus = folder_ / "corpus", log = folder_ / "log";

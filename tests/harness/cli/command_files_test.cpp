@@ -118,6 +118,19 @@ TEST_F(CommandFiles, ACampaignRemovesItsOwnFilesAlone) {
   EXPECT_FALSE(fs::exists(folder_ / "log.state"));
 }
 
+TEST_F(CommandFiles, AReportDoesNotTakeThePlaceOfACorpus) {
+  const std::string place = folder_ / "place",
+                    fuzz = "fuzz --quiet --device sim --seed 1 --count 1 --html " + place;
+  refused(fuzz + " --corpus " + place, "names the folder of --corpus");
+  EXPECT_FALSE(fs::exists(place));
+  fs::create_directory(place);
+  // A report may lie beside the scenarios.
+  EXPECT_EQ(run_lockstep("fuzz --quiet --device sim --seed 1 --count 1 --html " + place +
+                         "/report.html --corpus " + place)
+                .status,
+            0);
+}
+
 TEST_F(CommandFiles, AMeetingWantsALauncher) {
   refused("train --device sim " + scenario_ + " --meeting 127.0.0.1:40000", "of a launcher");
 }
