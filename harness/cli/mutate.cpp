@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <span>
 #include <thread>
 
 #include "harness/base/interrupt_guard.h"
@@ -14,6 +15,7 @@
 #include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/write_reports.h"
+#include "harness/inject/fault_table.h"
 #include "harness/mutate/named.h"
 #include "harness/mutate/pool.h"
 #include "harness/mutate/report.h"
@@ -21,15 +23,42 @@
 #include "harness/page/mutation_page.h"
 #include "harness/report/report.h"
 #include "harness/run/device_choice.h"
+#include "scenarios/syntax/nearest.h"
 
 namespace lockstep {
 namespace {
+
+// Returns why `--only` leaves nothing, and what to do.
+std::string no_such_fault(const std::string& only, const std::vector<Fault>& all) {
+  std::vector<std::string> names;
+  for (const Fault& fault : all) names.push_back(fault.name);
+  for (const std::span<const FaultRow> rows : {kernel_fault_rows(), engine_fault_rows()}) {
+    for (const FaultRow& row : rows) {
+      if (row.name == only && row.has(kNoScenario))
+        return "--only " + only + ": no scenario shows this fault; tests of its own find it";
+    }
+  }
+  return "--only " + only + ": no fault has such a name" + nearest_hint(only, names) +
+         "; see --list. A new one takes a row in a table of faults: docs/adding.md, \"A planted "
+         "fault\"";
+}
+
+std::vector<Fault> matching(std::vector<Fault> faults, const std::string& only) {
+  if (!only.empty()) {
+    std::erase_if(faults, [&](const Fault& fault) {
+      return ::fnmatch(only.c_str(), fault.name.c_str(), 0) != 0;
+    });
+  }
+  return faults;
+}
 
 bool is_glob(const std::string& text) { return text.find_first_of("*?[") != std::string::npos; }
 
 std::vector<Fault> chosen_faults(const Options& options, const std::vector<MutationCase>& cases) {
   const std::string only = options.text("only");
   std::vector<Fault> all = named_faults(cases);
+  // Systematic faults are drawn from the recorded cases, of which some are missing.
+  if (Interrupts::came()) return matching(std::move(all), only);
   const bool one_call = !only.empty() && !is_glob(only) && device_fault(only);
   if (one_call) {  // Any call may be named, not only those that a seed draws.
     if (const auto fault = systematic_fault(cases, only)) return {*fault};
@@ -39,13 +68,9 @@ std::vector<Fault> chosen_faults(const Options& options, const std::vector<Mutat
       all.push_back(std::move(fault));
     }
   }
-  if (!only.empty()) {
-    std::erase_if(all, [&](const Fault& fault) {
-      return ::fnmatch(only.c_str(), fault.name.c_str(), 0) != 0;
-    });
-  }
-  if (all.empty()) throw RequestError("--only " + only + ": no fault has such a name; see --list");
-  return all;
+  std::vector<Fault> chosen = matching(all, only);
+  if (chosen.empty()) throw RequestError(no_such_fault(only, all));
+  return chosen;
 }
 
 void print_list(const std::vector<Fault>& faults) {
@@ -86,9 +111,10 @@ void write_all_reports(const Options& options, const boost::json::object& asked,
 ExitStatus reported(const Options& options, const boost::json::object& asked,
                     const Evaluated& what) {
   if (!options.has("quiet")) std::fputs(score_text(what.faults, what.outcomes).c_str(), stdout);
+  if (!options.has("quiet")) std::fputs(killers_text(what.faults, what.outcomes).c_str(), stdout);
   std::fputs(survivors_text(what.faults, what.outcomes).c_str(), stdout);
   write_all_reports(options, asked, what);
-  bool finished = true;
+  bool finished = !what.interrupted;
   for (const EvaluationOutcome& outcome : what.outcomes) {
     if (outcome.done && !outcome.killed && !outcome.equivalent) return ExitStatus::violated;
     finished = finished && outcome.done;
@@ -211,7 +237,9 @@ ExitStatus mutate_command(const Words& words) {
   progress.clear();
   Evaluated what{faults, outcomes_of(trials), watch.seconds()};
   const auto is_done = [](const EvaluationOutcome& outcome) { return outcome.done; };
-  what.interrupted = Interrupts::came() && !std::ranges::all_of(what.outcomes, is_done);
+  // The list may be empty where the signal came while the runs were recorded.
+  what.interrupted =
+      Interrupts::came() && (trials.empty() || !std::ranges::all_of(what.outcomes, is_done));
   const ExitStatus status = reported(options, asked_for, what);
   if (what.interrupted) say_interrupted();
   return status;

@@ -17,6 +17,7 @@
 #include "harness/report/result_json.h"
 #include "harness/report/trace_text.h"
 #include "harness/run/device_choice.h"
+#include "harness/run/failure.h"
 #include "harness/run/memory_check.h"
 #include "harness/run/planted.h"
 #include "harness/run/suite.h"
@@ -39,6 +40,19 @@ void require_one_simulated_run(const std::vector<Scenario>& scenarios, const std
   if (scenarios.size() == 1) return;
   throw RequestError("--trace and --schedule are of one run; this file has " +
                      std::to_string(scenarios.size()) + " precisions: replay a token, or list one");
+}
+
+// The cases that were run until a signal came; `error` where there is none.
+void write_interrupted(const Options& options, const std::vector<CaseResult>& results) {
+  boost::json::object run =
+      run_to_json(results, results.empty() ? DeviceInfo{} : results.front().device, 0);
+  run["interrupted"] = true;
+  std::vector<CaseResult> cases = results;
+  if (cases.empty()) {
+    run["error"] = to_json(interrupted_failure());
+    cases.push_back(to_result(interrupted_failure()));
+  }
+  write_reports(options, junit(cases, true), run);
 }
 
 // Writes the files of --trace and --schedule. The engine runs once more for it, in a process of its
@@ -85,7 +99,8 @@ ExitStatus replay_command(const Words& words) {
   Options options = replay_options();
   if (!options.parse(words)) return ExitStatus::held;
   InterruptGuard guard;
-  const InterruptGuard::AtEnd at_end(guard, without_results(words));
+  std::vector<CaseResult> results;
+  const InterruptGuard::AtEnd at_end(guard, [&] { write_interrupted(options, results); });
   const CommandFiles files(options, {"trace"});
   RunOptions run;
   take_planted(options, run);
@@ -100,10 +115,17 @@ ExitStatus replay_command(const Words& words) {
   const WorkerOptions worker{.fork = !options.has("no-fork"),
                              .timeout_s = options.seconds("timeout")};
 
-  std::vector<CaseResult> results;
   double seconds = 0;
-  for (const Scenario& scenario : scenarios) {
-    results.push_back(judged_by_expectation(scenario, run_in_worker(scenario, run, worker)));
+  try {
+    for (const Scenario& scenario : scenarios) {
+      CaseResult result = judged_by_expectation(scenario, run_in_worker(scenario, run, worker));
+      const auto held = guard.lock();
+      results.push_back(std::move(result));
+    }
+  } catch (const Interrupted&) {
+    guard.take_over();
+    write_interrupted(options, results);
+    throw;
   }
   require_that_the_fault_was_met(run, results);
   for (const CaseResult& one : results) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "harness/base/interrupts.h"
 #include "harness/case/schedules.h"
 #include "harness/judge/thread_ranks.h"
 #include "harness/run/library.h"
@@ -58,6 +59,7 @@ std::vector<MutationCase> mutation_cases(std::int64_t most) {
     cases.resize(most);
   }
   for (MutationCase& one : cases) {
+    if (Interrupts::came()) break;  // The caller asks, too.
     if (!wants_processes(one.scenario)) record(one);
   }
   // Ranks that are processes come last: no mutator counts the calls of their devices, so they can

@@ -23,7 +23,7 @@ struct MutationCase {
 };
 
 // The `most` cases of the built-in library that are reckoned the shortest, of those that hold and
-// are expected to, and all fixture programs.
+// are expected to, and all fixture programs. Where a signal came, some are not recorded.
 std::vector<MutationCase> mutation_cases(std::int64_t most);
 
 }  // namespace lockstep

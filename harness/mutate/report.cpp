@@ -70,10 +70,14 @@ std::string line(const std::string& name, const MutationScore& s) {
 
 std::string total(const char* name, const MutationScore& s) {
   const std::int64_t of = s.faults - s.equivalent;
+  char share[32] = "";  // There is none of nothing.
+  if (of > 0) {
+    std::snprintf(share, sizeof share, " (%.1f %%)",
+                  100.0 * static_cast<double>(s.killed()) / static_cast<double>(of));
+  }
   char text[256];
-  std::snprintf(text, sizeof text, "%s: %lld of %lld killed (%.1f %%), %lld proven equivalent%s\n",
-                name, static_cast<long long>(s.killed()), static_cast<long long>(of),
-                of > 0 ? 100.0 * static_cast<double>(s.killed()) / static_cast<double>(of) : 100.0,
+  std::snprintf(text, sizeof text, "%s: %lld of %lld killed%s, %lld proven equivalent%s\n", name,
+                static_cast<long long>(s.killed()), static_cast<long long>(of), share,
                 static_cast<long long>(s.equivalent),
                 s.unfinished > 0 ? (", " + std::to_string(s.unfinished) + " not run").c_str() : "");
   return text;
@@ -141,6 +145,22 @@ std::string score_text(const std::vector<Fault>& faults,
   for (const Fault::Kind kind : {Fault::Kind::named, Fault::Kind::systematic}) {
     const MutationScore sum = score(faults, outcomes, kind);
     if (sum.faults + sum.unfinished > 0) text += total(to_text(kind), sum);
+  }
+  if (faults.empty()) text += "no fault was tried\n";
+  return text;
+}
+
+std::string killers_text(const std::vector<Fault>& faults,
+                         const std::vector<EvaluationOutcome>& outcomes) {
+  constexpr std::size_t kMostLines = 20;
+  std::string text;
+  if (faults.size() > kMostLines) return text;
+  for (std::size_t i = 0; i < faults.size(); ++i) {
+    const EvaluationOutcome& outcome = outcomes[i];
+    if (outcome.killed)
+      text +=
+          faults[i].name + ": killed by " + to_text(outcome.judge) + " in " + outcome.killer + "\n";
+    if (outcome.equivalent) text += faults[i].name + ": equivalent: " + outcome.argument + "\n";
   }
   return text;
 }

@@ -32,6 +32,10 @@ std::vector<CaseResult> mutation_cases_for_junit(const std::vector<Fault>& fault
                                                  const std::vector<EvaluationOutcome>& outcomes);
 std::string score_text(const std::vector<Fault>& faults,
                        const std::vector<EvaluationOutcome>& outcomes);
+// A line for each fault that was killed, with the judge and the scenario; "" for more than twenty
+// faults, of which the page and the JSON tell.
+std::string killers_text(const std::vector<Fault>& faults,
+                         const std::vector<EvaluationOutcome>& outcomes);
 std::string survivors_text(const std::vector<Fault>& faults,
                            const std::vector<EvaluationOutcome>& outcomes);
 // Write and read the report, so that the files of several machines can be joined. Reading throws

@@ -63,8 +63,13 @@ class Signals : public testing::Test {
     const std::string json = folder_ / "report.json", junit = folder_ / "report.xml";
     const std::string output = folder_ / "output";
     for (const std::string& file : {json, junit}) std::filesystem::remove(file);
-    const bool has_junit = words.find("mutate") != 0 && words.find("bench") != 0;
-    Started command(words + " --json " + json + (has_junit ? " --junit " + junit : ""), 0, output);
+    const std::string page = folder_ / "report.html";
+    std::filesystem::remove(page);
+    const bool has_junit = words.find("mutate") != 0 && words.find("bench") != 0,
+               has_page = words.find("mutate") == 0 || words.find("replay") == 0;
+    Started command(words + " --json " + json + (has_junit ? " --junit " + junit : "") +
+                        (has_page ? " --html " + page : ""),
+                    0, output);
     ASSERT_TRUE(comes_true([&] { return catches(command.pid(), signal); }));
     pause_ms(pause);
     const auto sent = Clock::now();
@@ -77,6 +82,7 @@ class Signals : public testing::Test {
     EXPECT_NE(slurp(output).find("interrupted by SIG"), std::string::npos) << slurp(output);
     ASSERT_TRUE(std::filesystem::exists(json));
     EXPECT_TRUE(boost::json::parse(slurp(json)).at("interrupted").as_bool());
+    EXPECT_EQ(slurp(page).find("Interrupted: what was done") != std::string::npos, has_page);
     EXPECT_EQ(slurp(junit).find("interrupted") != std::string::npos, has_junit);
     for (const auto& entry : std::filesystem::directory_iterator(folder_.path()))
       EXPECT_EQ(entry.path().filename().string().find(".tmp"), std::string::npos) << entry.path();
@@ -101,7 +107,13 @@ TEST_F(Signals, EndShrink) {
             library_file("graph-modules-together") + " -o " + (folder_ / "small.yaml"));
 }
 
+// Most moments lie in the seconds in which the runs of the library are recorded.
 TEST_F(Signals, EndMutate) { ends_well("mutate --device sim --jobs 2"); }
+
+TEST_F(Signals, EndReplay) {
+  ends_well("replay --device sim --plant harness-test-hang " +
+            library_file("graph-modules-together"));
+}
 
 TEST_F(Signals, EndTrain) {
   ends_well("train --device sim --steps 1000000 --checkpoint-every 3 --checkpoint " +

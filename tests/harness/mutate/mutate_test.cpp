@@ -241,6 +241,36 @@ TEST(Score, CountsEachFaultOnce) {
   EXPECT_EQ(sum.survived, 0);
   EXPECT_THAT(score_text(faults, outcomes),
               HasSubstr("named: 2 of 2 killed (100.0 %), 1 proven equivalent, 1 not run"));
+  // There is no share of nothing.
+  const std::vector<EvaluationOutcome> none(1);
+  EXPECT_THAT(score_text({faults.front()}, none),
+              HasSubstr("named: 0 of 0 killed, 0 proven equivalent, 1 not run"));
+  EXPECT_THAT(score_text({}, {}), HasSubstr("no fault was tried"));
+}
+
+TEST(Score, AFewFaultsAreToldWithWhatKilledThem) {
+  const std::vector<Fault> faults(1, two_cases());
+  EvaluationOutcome outcome;
+  outcome.done = outcome.killed = true;
+  outcome.judge = JudgeKind::hazard;
+  outcome.killer = "some-scenario fp32";
+  EXPECT_EQ(killers_text(faults, {outcome}),
+            "some-fault: killed by hazard in some-scenario fp32\n");
+  EXPECT_EQ(killers_text(std::vector<Fault>(21, two_cases()),
+                         std::vector<EvaluationOutcome>(21, outcome)),
+            "");
+}
+
+TEST(MutateCommand, SaysWhatToDoForANameThatItDoesNotKnow) {
+  const Ran misspelled = run_lockstep("mutate --scenarios 1 --only rms-norm-forgets-epz");
+  EXPECT_EQ(misspelled.status, 2);
+  EXPECT_THAT(misspelled.err,
+              testing::AllOf(HasSubstr("nearest: rms-norm-forgets-eps"),
+                             HasSubstr("A new one takes a row in a table of faults")));
+  const Ran unseen =
+      run_lockstep("mutate --scenarios 1 --only checkpoint-overwrites-the-valid-one");
+  EXPECT_EQ(unseen.status, 2);
+  EXPECT_THAT(unseen.err, HasSubstr("no scenario shows this fault"));
 }
 
 // ---- The command --------------------------------------------------------------------------------
