@@ -7,7 +7,7 @@
 
 #include "harness/base/errors.h"
 #include "harness/run/refusal.h"
-#include "scenarios/io/reader.h"
+#include "scenarios/documents/layout.h"
 #include "scenarios/schema/schema.h"
 
 namespace lockstep {
@@ -38,6 +38,20 @@ std::string yaml_of(const std::map<std::string, std::string>& values) {
   return text;
 }
 
+// The words of a YAML list of words, "[a, b]".
+std::vector<std::string> words_of(const std::string& list) {
+  std::vector<std::string> words(1);
+  for (const char c : list) {
+    if (c == ',') {
+      words.emplace_back();
+    } else if (c != '[' && c != ']' && c != ' ') {
+      words.back() += c;
+    }
+  }
+  std::erase(words, "");
+  return words;
+}
+
 }  // namespace
 
 std::string yaml_list(const std::vector<std::string>& words) {
@@ -64,6 +78,7 @@ std::string yaml_ratio(double value) {
 std::vector<FromMegatron::Left>& FromMegatron::list(WithoutKey which) {
   return which == WithoutKey::arithmetic  ? arithmetic
          : which == WithoutKey::machinery ? machinery
+         : which == WithoutKey::as_here   ? as_here
                                           : no_effect;
 }
 
@@ -93,6 +108,23 @@ bool Carrier::meets(When when) const {
 
 std::int64_t Carrier::sized(std::int64_t given, std::int64_t small_one) const {
   return small() ? std::min(given, small_one) : given;
+}
+
+void Carrier::made_small(const std::string& key, const std::string& given, const std::string& is) {
+  if (small() && given != is) result_.made_small.push_back(key + " " + given + " -> " + is);
+}
+
+std::int64_t Carrier::set_sized(const std::string& key, std::int64_t given, std::int64_t small_one,
+                                const std::string& field) {
+  const std::int64_t value = sized(given, small_one);
+  set(key, value, field);
+  made_small(key, std::to_string(given), std::to_string(value));
+  return value;
+}
+
+void Carrier::idle(const std::string& field, const std::string& without) {
+  if (request_.differs_from_default(field))
+    leave(WithoutKey::no_effect, field, "no effect without " + without + ", as in Megatron-LM");
 }
 
 std::int64_t Carrier::required(const std::string& field) const {
@@ -137,6 +169,9 @@ void Carrier::fixed() {
     use(row.field);
     if (!meets(row.when)) continue;
     const std::string value = request_.text(row.field).value_or("None");
+    const bool by_old_name = std::string(row.field) == "position_embedding_type" &&
+                             request_.flag("use_rotary_position_embeddings");
+    if (by_old_name) continue;
     const bool zero = std::string(row.value) == "0" || std::string(row.value) == "1";
     const bool same =
         zero ? request_.number(row.field).value_or(0) == (row.value[0] - '0') : value == row.value;
@@ -154,9 +189,14 @@ void Carrier::rest() {
                                      [&](const Remark& row) { return field == row.field; });
     const bool has_remark = of_row != remarks().end();
     std::string why = has_remark ? of_row->text : "";
+    WithoutKey which = has_remark ? of_row->without_key : option->without_key;
+    if (has_remark && request_.text(field).value_or("None") == of_row->as_here)
+      which = WithoutKey::as_here;
+    if (which == WithoutKey::arithmetic && !has_remark)
+      why = "no key stands for it: lockstep computes without it";
     if (!option->branch.empty())
       why += (why.empty() ? "" : "; ") + ("an option of " + option->branch + " alone");
-    leave(has_remark ? of_row->without_key : option->without_key, field, why);
+    leave(which, field, why);
   }
   result_.unknown = request_.unknown();
 }
@@ -169,10 +209,11 @@ void Carrier::carry() {
   mamba();
   mlp();
   experts();
+  sharding();
   ranks_and_batches();
   graphs();
   offload();
-  sharding();
+  units_that_share();
   recompute();
   data();
   plain();
@@ -182,25 +223,91 @@ void Carrier::carry() {
   rest();
 }
 
+void Carrier::drop_section(const std::string& section) {
+  const std::string begin = section + ".";
+  std::erase_if(values_, [&](const auto& one) { return one.first.rfind(begin, 0) == 0; });
+  std::erase_if(result_.carried, [&](const std::string& one) {
+    return one.find("-> " + begin) != std::string::npos;
+  });
+}
+
+// Takes the nearest legal value. A module is only ever left out, since one that nobody asked for
+// would move other tensors than the job does.
+bool Carrier::repair(const ScenarioError& error) {
+  if (find_key(error.key) == nullptr || error.nearest.empty()) return false;
+  const std::string asked = values_[error.key], why = error.what + " [" + error.rule + "]";
+  std::string is = error.nearest;
+  if (error.key == "offload.modules") {
+    const std::vector<std::string> legal = words_of(error.nearest);
+    std::vector<std::string> kept;
+    for (const std::string& module : words_of(asked)) {
+      if (std::find(legal.begin(), legal.end(), module) != legal.end()) kept.push_back(module);
+    }
+    if (kept.empty() || kept == words_of(asked)) {
+      change(error.key, asked, "none", "nothing asked for can be offloaded here: " + why);
+      drop_section("offload");
+      return true;
+    }
+    is = yaml_list(kept);
+  }
+  const auto of_key = std::find_if(plain_keys().begin(), plain_keys().end(),
+                                   [&](const PlainKey& row) { return row.key == error.key; });
+  const bool by_default =
+      of_key != plain_keys().end() && !request_.differs_from_default(of_key->field);
+  change(error.key, asked.empty() ? "the default" : asked, is, why, by_default);
+  values_[error.key] = is;
+  return true;
+}
+
+// Packs of 64 rows have a handful of documents. A capacity near P75 of them is met and exceeded,
+// so that some microbatches replay and others fall back, as in the job.
+bool Carrier::fit_capacity(const Scenario& scenario) {
+  if (!small() || !graphs_ || !packed_ || capacity_fits_) return false;
+  capacity_fits_ = true;
+  const std::int64_t ranks = scenario.parallel.data;
+  std::vector<std::int64_t> slots;
+  for (std::int64_t step = warmup_; step < scenario.training.steps; ++step) {
+    GraphNeed of_step;
+    for (std::int64_t m = 0; m < scenario.training.microbatches_at(step); ++m) {
+      GraphNeed need;
+      for (std::int64_t r = 0; r < ranks; ++r) {
+        need =
+            larger(need, need_of(scenario.data, microbatch_lengths(scenario, step, m * ranks + r)));
+      }
+      slots.push_back(need.slots);
+      of_step = larger(of_step, need);
+    }
+    if (scenario.cuda_graph.impl == GraphImpl::full_iteration) {
+      slots.resize(slots.size() - scenario.training.microbatches_at(step));
+      slots.push_back(of_step.slots);
+    }
+  }
+  if (slots.empty()) return false;
+  std::sort(slots.begin(), slots.end());
+  std::int64_t capacity = std::max<std::int64_t>(1, slots[3 * (slots.size() - 1) / 4]);
+  if (asked_slots_ > 0) capacity = std::min(capacity, asked_slots_);
+  values_["cuda_graph.max_packed_seqs"] = std::to_string(capacity);
+  made_small("cuda_graph.max_packed_seqs",
+             asked_slots_ > 0 ? std::to_string(asked_slots_) : "not given",
+             std::to_string(capacity) + " (near P75 of the small packs)");
+  return true;
+}
+
 FromMegatron Carrier::settled(const std::string& file) && {
   values_["name"] = "from-megatron";
   for (int tries = 0;; ++tries) {
     const std::string yaml = yaml_of(values_);
     const ReadResult read = read_scenario_text(yaml, file);
+    if (read.ok() && fit_capacity(read.scenario)) continue;
     if (read.ok()) {
       result_.scenario = read.scenario;
       result_.yaml = to_yaml(read.scenario);
       return std::move(result_);
     }
-    const auto error =
-        std::find_if(read.errors.begin(), read.errors.end(), [&](const ScenarioError& one) {
-          return find_key(one.key) != nullptr && !one.nearest.empty();
-        });
-    if (error == read.errors.end() || tries == kMostRepairs) throw refusal(read.errors);
-    std::string& value = values_[error->key];
-    change(error->key, value.empty() ? "the default" : value, error->nearest,
-           error->what + " [" + error->rule + "]");
-    value = error->nearest;
+    const bool repaired =
+        tries < kMostRepairs && std::any_of(read.errors.begin(), read.errors.end(),
+                                            [&](const ScenarioError& one) { return repair(one); });
+    if (!repaired) throw refusal(read.errors);
   }
 }
 

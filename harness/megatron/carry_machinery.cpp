@@ -2,7 +2,10 @@
 #include <algorithm>
 
 #include "harness/megatron/carrier.h"
+#include "scenarios/rules/legality.h"
+#include "scenarios/rules/offload_modules.h"
 #include "scenarios/schema/words.h"
+#include "scenarios/syntax/nearest.h"
 #include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
@@ -11,6 +14,11 @@ namespace {
 template <class Enum>
 bool is_word(const std::string& word) {
   return std::find(words<Enum>().begin(), words<Enum>().end(), word) != words<Enum>().end();
+}
+
+template <class Enum>
+std::vector<std::string> all_words() {
+  return {words<Enum>().begin(), words<Enum>().end()};
 }
 
 }  // namespace
@@ -38,24 +46,43 @@ void Carrier::graphs() {
       : impl == "full_iteration" ? impl
                                  : "partial",
       "cuda_graph_impl");
-  if (!graphs_) return;
+  if (!graphs_) {
+    for (const char* field : {"cuda_graph_modules", "cuda_graph_scope_deprecated"})
+      idle(field, "--cuda-graph-impl");
+    return;
+  }
   if (impl != "full_iteration") {
     result_.machinery.push_back(
         {"cuda_graph_impl", impl,
          "cuda_graph.impl: partial stands for local and transformer_engine alike"});
-    std::vector<std::string> modules;
+    std::vector<std::string> modules, without_layer;
     for (const std::string& word : asked) {
       if (word == "full" || word == "full_iteration") continue;
-      if (is_word<GraphModule>(word)) {
-        modules.push_back(word);
-      } else {
-        result_.machinery.push_back({"cuda_graph_modules", shown(word), "no such module here"});
+      // Without its modules, a scenario captures whole layers, which is more than was asked for.
+      if (!is_word<GraphModule>(word)) {
+        const bool in_scope = std::find(scope.begin(), scope.end(), word) != scope.end();
+        request_.fail(in_scope ? "cuda_graph_scope_deprecated" : "cuda_graph_modules",
+                      "has " + shown(word) + ", and modules are " +
+                          yaml_list(all_words<GraphModule>()) + ", full_iteration" +
+                          nearest_hint(word, all_words<GraphModule>()));
       }
+      (has_symbol(layer_of(value_of<GraphModule>(word))) ? modules : without_layer).push_back(word);
+    }
+    if (!without_layer.empty()) {
+      change("cuda_graph.modules", yaml_list(asked), modules.empty() ? "none" : yaml_list(modules),
+             yaml_list(without_layer) + " has no layer in this model" +
+                 (modules.empty() ? ": nothing asked for can be captured here" : ""));
+    }
+    if (!without_layer.empty() && modules.empty()) {
+      graphs_ = false;
+      set("cuda_graph.impl", "none");
+      return;
     }
     set("cuda_graph.modules", yaml_list(modules), "cuda_graph_modules");
   }
-  warmup_ = sized(request_.integer("cuda_graph_warmup_steps").value_or(3), 2);
-  set("cuda_graph.warmup_steps", warmup_, "cuda_graph_warmup_steps");
+  warmup_ =
+      set_sized("cuda_graph.warmup_steps", request_.integer("cuda_graph_warmup_steps").value_or(3),
+                2, "cuda_graph_warmup_steps");
 }
 
 void Carrier::offload() {
@@ -64,20 +91,41 @@ void Carrier::offload() {
         "activation_offload_fraction", "fine_grained_offloading_max_inflight_offloads",
         "delay_offload_until_cuda_graph"})
     use(name);
-  if (!request_.flag("fine_grained_activation_offloading")) return;
-  std::vector<std::string> modules;
-  for (const std::string& word : request_.list("offload_modules")) {
-    if (is_word<OffloadModule>(word)) {
+  if (!request_.flag("fine_grained_activation_offloading")) {
+    for (const char* field : {"offload_modules", "min_offloaded_tensor_size",
+                              "activation_offload_fraction", "delay_offload_until_cuda_graph"})
+      idle(field, "--fine-grained-activation-offloading");
+    return;
+  }
+  std::vector<std::string> modules, refused;
+  const std::vector<std::string> asked = request_.list("offload_modules");
+  const bool keeps_input = std::find(asked.begin(), asked.end(), "core_attn") != asked.end();
+  for (const std::string& word : asked) {
+    if (!is_word<OffloadModule>(word)) {
+      result_.machinery.push_back(
+          {"offload_modules", shown(word),
+           "no such module here" + nearest_hint(word, all_words<OffloadModule>())});
+    } else if (std::any_of(pattern_.begin(), pattern_.end(),
+                           [&](char symbol) {
+                             return has_module(symbol, value_of<OffloadModule>(word));
+                           }) &&
+               (word != "attn_proj" || keeps_input)) {
       modules.push_back(word);
     } else {
-      result_.machinery.push_back({"offload_modules", shown(word), "no such module here"});
+      refused.push_back(word);
     }
   }
   offload_ = !modules.empty();
+  if (!refused.empty()) {
+    change("offload.modules", yaml_list(asked), offload_ ? yaml_list(modules) : "none",
+           std::string(offload_ ? "" : "nothing asked for can be offloaded here: ") +
+               yaml_list(refused) + " has no layer in this model [L24], or is attn_proj without " +
+               "core_attn [L25]");
+  }
   if (!offload_) return;
   set("offload.modules", yaml_list(modules), "offload_modules");
   const std::int64_t elements = request_.integer("min_offloaded_tensor_size").value_or(1048576);
-  set("offload.min_bytes", small() ? 0 : elements * (bf16_ ? 2 : 4), "min_offloaded_tensor_size");
+  set_sized("offload.min_bytes", elements * (bf16_ ? 2 : 4), 0, "min_offloaded_tensor_size");
   if (request_.text("fine_grained_offloading_max_inflight_offloads")) {
     result_.machinery.push_back({"fine_grained_offloading_max_inflight_offloads", "by module",
                                  "offload.max_inflight counts the copies of all modules together"});
@@ -103,10 +151,15 @@ void Carrier::sharding() {
     strategy = "optim";
   }
   sharding_ = strategy != "no_shard";
+  shares_slots_ = strategy == "optim_grads" || strategy == "optim_grads_params";
+  if (!request_.flag("use_megatron_fsdp")) {
+    for (const char* name : {"data_parallel_sharding_strategy", "fsdp_double_buffer"})
+      idle(name, "--use-megatron-fsdp");
+  }
   set("fsdp.strategy", strategy, field);
   if (!sharding_) return;
   if (const auto elements = request_.integer("ddp_bucket_size"))
-    set("fsdp.bucket_bytes", sized(*elements * 4, 4096), "ddp_bucket_size");
+    set_sized("fsdp.bucket_bytes", *elements * 4, 4096, "ddp_bucket_size");
 }
 
 }  // namespace lockstep

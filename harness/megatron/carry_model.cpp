@@ -41,7 +41,29 @@ std::string shortened(const std::string& pattern) {
   return whole.size() <= 8 ? whole : distinct;
 }
 
+// The most blocks of one kind, which are units of equal size.
+std::int64_t most_alike(const std::vector<std::string>& blocks) {
+  std::int64_t most = 0;
+  for (const std::string& block : blocks)
+    most = std::max<std::int64_t>(most, std::count(blocks.begin(), blocks.end(), block));
+  return most;
+}
+
 }  // namespace
+
+// Two units in two slots never take each other's: a third one does.
+void Carrier::units_that_share() {
+  if (small() && shares_slots_ && (graphs_ || request_.flag("fsdp_double_buffer"))) {
+    const std::vector<std::string> again = blocks_of(pattern_);
+    for (std::size_t i = 0; most_alike(blocks_of(pattern_)) < 3; ++i)
+      pattern_ += again[i % again.size()];
+    set("model.pattern", "\"" + pattern_ + "\"");
+  }
+  const std::string asked = asked_pattern_.size() > 16
+                                ? std::to_string(asked_pattern_.size()) + " symbols"
+                                : asked_pattern_;
+  if (pattern_ != asked_pattern_) made_small("model.pattern", asked, pattern_);
+}
 
 void Carrier::pattern() {
   std::string field = "hybrid_layer_pattern";
@@ -82,11 +104,12 @@ void Carrier::pattern() {
   }
   if (pattern.empty()) request_.fail(field, "has no layer");
   const std::string asked = std::to_string(pattern.size()) + " symbols";
+  asked_pattern_ = pattern;
   pattern_ = small() ? shortened(pattern) : pattern.substr(0, kLongestPattern);
   if (!small() && pattern.size() > kLongestPattern)
     change("model.pattern", asked, "the first 128", "a pattern has at most 128 symbols");
   set("model.pattern", "\"" + pattern_ + "\"", field);
-  set("model.hidden", sized(required("hidden_size"), 32), "hidden_size");
+  set_sized("model.hidden", required("hidden_size"), 32, "hidden_size");
 }
 
 void Carrier::attention() {
@@ -101,21 +124,23 @@ void Carrier::attention() {
   if (!vocab) vocab = request_.integer("vocab_size");
   if (!vocab && !small())
     change("model.vocab", "the tokenizer's", "50304", "the tokenizer is not read");
-  set("model.vocab", sized(vocab.value_or(50304), 64), vocab ? "vocab_size" : "");
+  const std::int64_t tokens = sized(vocab.value_or(50304), 64);
+  set("model.vocab", tokens, vocab ? "vocab_size" : "");
+  if (vocab) made_small("model.vocab", std::to_string(*vocab), std::to_string(tokens));
   if (!has_symbol('*')) return;
   const std::int64_t heads = required("num_attention_heads");
   const bool grouped = request_.flag("group_query_attention");
   const std::int64_t groups =
       std::max<std::int64_t>(1, grouped ? request_.integer("num_query_groups").value_or(1) : heads);
   const std::int64_t each = std::max<std::int64_t>(1, heads / groups);
-  const std::int64_t kv_heads = sized(groups, 2);
-  set("model.attention.kv_heads", kv_heads, "num_query_groups");
-  set("model.attention.heads", small() ? kv_heads * std::min<std::int64_t>(each, 4) : heads,
-      "num_attention_heads");
+  const std::int64_t kv_heads =
+      set_sized("model.attention.kv_heads", groups, 2, "num_query_groups");
+  set_sized("model.attention.heads", heads, kv_heads * std::min<std::int64_t>(each, 4),
+            "num_attention_heads");
   const std::int64_t width = required("hidden_size") / heads;
-  set("model.attention.head_dim",
-      sized(request_.integer("kv_channels").value_or(std::max<std::int64_t>(1, width)), 16),
-      "kv_channels");
+  set_sized("model.attention.head_dim",
+            request_.integer("kv_channels").value_or(std::max<std::int64_t>(1, width)), 16,
+            "kv_channels");
 }
 
 void Carrier::mamba() {
@@ -127,12 +152,12 @@ void Carrier::mamba() {
       std::clamp<std::int64_t>(request_.integer("mamba_head_dim").value_or(64), 1, kMost);
   const std::optional<std::int64_t> heads = request_.integer("mamba_num_heads");
   const std::int64_t inner = heads ? std::min(*heads, kMost) * head : 2 * required("hidden_size");
-  set("model.mamba.d_inner", sized(inner, 64), "mamba_num_heads");
-  set("model.mamba.head_dim", sized(head, 16), "mamba_head_dim");
-  set("model.mamba.groups", sized(request_.integer("mamba_num_groups").value_or(8), 2),
-      "mamba_num_groups");
-  set("model.mamba.state", sized(request_.integer("mamba_state_dim").value_or(128), 16),
-      "mamba_state_dim");
+  set_sized("model.mamba.d_inner", inner, 64, "mamba_num_heads");
+  set_sized("model.mamba.head_dim", head, 16, "mamba_head_dim");
+  set_sized("model.mamba.groups", request_.integer("mamba_num_groups").value_or(8), 2,
+            "mamba_num_groups");
+  set_sized("model.mamba.state", request_.integer("mamba_state_dim").value_or(128), 16,
+            "mamba_state_dim");
 }
 
 void Carrier::mlp() {
@@ -151,8 +176,8 @@ void Carrier::mlp() {
   const std::int64_t by_default =
       gated ? std::max<std::int64_t>(64, 8 * hidden / 3 / 64 * 64) : 4 * hidden;
   if (has_symbol('-'))
-    set("model.mlp.hidden", sized(request_.integer("ffn_hidden_size").value_or(by_default), 64),
-        "ffn_hidden_size");
+    set_sized("model.mlp.hidden", request_.integer("ffn_hidden_size").value_or(by_default), 64,
+              "ffn_hidden_size");
 }
 
 void Carrier::experts() {
@@ -162,17 +187,19 @@ void Carrier::experts() {
         "moe_expert_capacity_factor", "moe_router_load_balancing_type", "moe_aux_loss_coeff"})
     use(name);
   if (!has_symbol('E')) return;
-  const std::int64_t top_k = sized(request_.integer("moe_router_topk").value_or(2), 4);
-  set("model.moe.top_k", top_k, "moe_router_topk");
-  set("model.moe.experts", std::max(sized(required("num_experts"), 8), small() ? top_k : 1),
-      "num_experts");
+  const std::int64_t top_k = set_sized(
+      "model.moe.top_k", request_.integer("moe_router_topk").value_or(2), 4, "moe_router_topk");
+  const std::int64_t experts = required("num_experts"),
+                     kept = std::max(sized(experts, 8), small() ? top_k : 1);
+  set("model.moe.experts", kept, "num_experts");
+  made_small("model.moe.experts", std::to_string(experts), std::to_string(kept));
   const std::int64_t inner =
       request_.integer("ffn_hidden_size").value_or(4 * required("hidden_size"));
-  set("model.moe.hidden", sized(request_.integer("moe_ffn_hidden_size").value_or(inner), 32),
-      "moe_ffn_hidden_size");
-  set("model.moe.shared_hidden",
-      sized(request_.integer("moe_shared_expert_intermediate_size").value_or(0), 32),
-      "moe_shared_expert_intermediate_size");
+  set_sized("model.moe.hidden", request_.integer("moe_ffn_hidden_size").value_or(inner), 32,
+            "moe_ffn_hidden_size");
+  set_sized("model.moe.shared_hidden",
+            request_.integer("moe_shared_expert_intermediate_size").value_or(0), 32,
+            "moe_shared_expert_intermediate_size");
   const std::string score = request_.text("moe_router_score_function").value_or("softmax");
   if (score == "sigmoid" || score == "softmax") {
     set("model.moe.router", score, "moe_router_score_function");

@@ -20,24 +20,37 @@ void Carrier::ranks_and_batches() {
        {"tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"})
     others *= std::clamp<std::int64_t>(request_.integer(name).value_or(1), 1, 1 << 12);
   std::int64_t ranks = 1;
+  const char* unsaid = "";
   if (const auto given = request_.integer("data_parallel_size")) {
     ranks = *given;
   } else if (request_.world_size()) {
     ranks = *request_.world_size() / others;
   } else {
-    change("parallel.data", "the launcher's", "1", "the number of processes is not in the file");
+    unsaid = "the number of processes is not in the file";
   }
   ranks = std::clamp<std::int64_t>(ranks, 1, kMost);
-  ranks_ = sized(ranks, 2);
+  // Most of what sharding may get wrong needs a second rank.
+  const bool needs_two = small() && sharding_ && ranks == 1;
+  ranks_ = needs_two ? 2 : sized(ranks, 2);
   set("parallel.data", ranks_, "data_parallel_size");
+  if (*unsaid != '\0' || needs_two) {
+    change("parallel.data", *unsaid != '\0' ? "the launcher's" : std::to_string(ranks),
+           std::to_string(ranks_),
+           unsaid + std::string(*unsaid != '\0' && needs_two ? "; " : "") +
+               (needs_two ? "sharding on one rank tests little" : ""));
+  } else {
+    made_small("parallel.data", std::to_string(ranks), std::to_string(ranks_));
+  }
   const std::int64_t batch =
       std::clamp<std::int64_t>(request_.integer("micro_batch_size").value_or(1), 1, kMost);
   micro_batch_ = sized(batch, 2);
+  asked_batch_ = batch;
   const auto count = [&](std::int64_t global) {
     return std::max<std::int64_t>(1, global / (batch * ranks));
   };
-  std::int64_t microbatches =
-      sized(count(request_.integer("global_batch_size").value_or(batch * ranks)), 4);
+  const std::int64_t of_rank = count(request_.integer("global_batch_size").value_or(batch * ranks));
+  std::int64_t microbatches = sized(of_rank, 4);
+  made_small("training.microbatches", std::to_string(of_rank), std::to_string(microbatches));
   if (microbatches > kMostMicrobatches) {
     change("training.microbatches", std::to_string(microbatches), std::to_string(kMostMicrobatches),
            "a step has at most so many");
@@ -74,9 +87,11 @@ void Carrier::data() {
       request_.text("cuda_graph_max_packed_seqs") || request_.text("pad_packed_seq_alignment") ||
       request_.text("thd_tail_padding_policy");
   std::int64_t row = length > 0 ? length : required("max_seqlen_per_dp_cp_rank");
-  row = sized(std::clamp<std::int64_t>(row, 1, kMost), 64);
+  const std::int64_t asked = std::clamp<std::int64_t>(row, 1, kMost);
+  row = sized(asked, 64);
   rows_ = row * micro_batch_;
   set("data.pack_length", rows_, "seq_length");
+  made_small("data.pack_length", std::to_string(asked * asked_batch_), std::to_string(rows_));
   set("data.kind", "distribution");
   if (packed_) {
     set("data.distribution.shape", "uniform");
@@ -91,11 +106,12 @@ void Carrier::data() {
     set("data.distribution.fill", "1");
   }
   if (request_.text("pad_packed_seq_alignment"))
-    set("data.align", sized(align, 4), "pad_packed_seq_alignment");
+    set_sized("data.align", align, 4, "pad_packed_seq_alignment");
   if (const auto policy = request_.text("thd_tail_padding_policy"))
     set("data.tail", *policy, "thd_tail_padding_policy");
   std::optional<std::int64_t> most = request_.integer("thd_max_packed_sequences");
   if (!most) most = request_.integer("cuda_graph_max_packed_seqs");
+  asked_slots_ = most.value_or(0);
   if (graphs_)
     set("cuda_graph.max_packed_seqs",
         most      ? sized(*most, 16)
@@ -116,13 +132,18 @@ void Carrier::steps() {
         std::max<std::int64_t>(1, request_.integer("global_batch_size").value_or(1));
     steps = request_.integer("train_samples").value_or(0) / batch;
   }
+  const std::int64_t asked = steps;
   steps = small() || steps == 0 ? least : std::clamp<std::int64_t>(steps, 1, 1'000'000);
   set("training.steps", steps, "train_iters");
+  if (asked > 0) made_small("training.steps", std::to_string(asked), std::to_string(steps));
   const std::int64_t interval = request_.integer("eval_interval").value_or(0);
   const bool evaluates = request_.is_given("eval_interval") && interval > 0 &&
                          request_.number("eval_iters").value_or(1) > 0;
-  if (evaluates)
-    set("training.eval_every", small() ? 2 : std::min(interval, steps), "eval_interval");
+  if (evaluates) {
+    const std::int64_t every = small() ? 2 : std::min(interval, steps);
+    set("training.eval_every", every, "eval_interval");
+    made_small("training.eval_every", std::to_string(interval), std::to_string(every));
+  }
   const std::int64_t warm = request_.integer("lr_warmup_iters").value_or(0);
   const bool rises = warm > 0 || request_.number("lr_warmup_fraction").value_or(0) > 0 ||
                      request_.integer("lr_warmup_samples").value_or(0) > 0;

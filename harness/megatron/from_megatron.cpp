@@ -84,13 +84,29 @@ std::string to_commented_yaml(const FromMegatron& from, const std::string& file,
                      (sizes == Sizes::small ? "small" : "kept") + ": " +
                      std::to_string(from.carried.size()) + " fields have a key.\n";
   std::vector<std::string> changed, names;
-  for (const FromMegatron::Changed& one : from.changed)
-    changed.push_back(one.key + ": " + one.is + " for " + one.asked + ": " + one.why);
+  for (const FromMegatron::Changed& one : from.changed) {
+    changed.push_back(one.key + ": " + one.is +
+                      (one.by_default ? ": Megatron's default " + one.asked + " is refused here: "
+                                      : " for " + one.asked + ": ") +
+                      one.why);
+  }
   add_list(text, "Otherwise than asked", changed);
+  if (sizes == Sizes::small)
+    add_list(text, "Made small (--sizes keep: as they are)", wrapped(from.made_small));
   add_list(text, "Not carried, arithmetic: something else is computed", lines_of(from.arithmetic));
   add_list(text, "Not carried, machinery: it is done another way", lines_of(from.machinery));
-  for (const FromMegatron::Left& left : from.no_effect) names.push_back(shown(left.field));
-  add_list(text, "Without effect here", wrapped(names));
+  add_list(text, "As here, always", lines_of(from.as_here));
+  std::vector<FromMegatron::Left> idle;
+  for (const FromMegatron::Left& left : from.no_effect) {
+    if (left.why.find("no effect without") == 0) {
+      idle.push_back(left);
+    } else {
+      names.push_back(shown(left.field));
+    }
+  }
+  std::vector<std::string> without_effect = lines_of(idle);
+  for (std::string& line : wrapped(names)) without_effect.push_back(std::move(line));
+  add_list(text, "Without effect here", without_effect);
   std::vector<std::string> unknown;
   for (const std::string& name : from.unknown) unknown.push_back(shown(name));
   add_list(text, "Not known here, of neither main nor dev", wrapped(unknown));

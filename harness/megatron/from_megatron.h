@@ -17,13 +17,15 @@ struct FromMegatron {
   };
   struct Changed {  // A key whose value is not what was asked for.
     std::string key, asked, is, why;
+    bool by_default = false;  // Nobody wrote it: it is Megatron's default.
   };
   Scenario scenario;
   std::string yaml;                  // Reads back equal to it.
   std::vector<std::string> carried;  // "hidden_size -> model.hidden"
   std::vector<Changed> changed;
-  std::vector<Left> arithmetic, machinery, no_effect;
-  std::vector<std::string> unknown;  // Names that neither branch has.
+  std::vector<Left> arithmetic, machinery, no_effect, as_here;
+  std::vector<std::string> made_small;  // "model.hidden 4096 -> 32"
+  std::vector<std::string> unknown;     // Names that neither branch has.
   std::vector<Left>& list(WithoutKey which);
 };
 

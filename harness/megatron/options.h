@@ -6,8 +6,9 @@
 
 namespace lockstep {
 
-// The class of a value without a key in the scenario: the three lists of a report.
-enum class WithoutKey : unsigned char { arithmetic, machinery, no_effect };
+// The class of a value without a key in the scenario: the lists of a report. `as_here`: lockstep
+// always does what was asked for.
+enum class WithoutKey : unsigned char { arithmetic, machinery, no_effect, as_here };
 
 struct MegatronOption {
   enum class Takes : unsigned char { one, many, sets, clears };

@@ -151,7 +151,7 @@ bool MegatronRequest::read_log(const std::string& text) {
       continue;
     }
     const bool many = option != nullptr && option->takes == MegatronOption::Takes::many;
-    given_[name] = {many ? items_of(value) : std::vector<std::string>{value}, line_number};
+    given_[name] = {many ? items_of(value) : std::vector<std::string>{value}, line_number, name};
   }
   return found >= 2;  // One such line may be a comment of a script.
 }
@@ -189,7 +189,7 @@ void MegatronRequest::read_command(const std::string& text) {
     }
     const std::size_t equals = word.text.find('=');
     const std::string name = word.text.substr(0, equals);
-    Given given{{}, word.line};
+    Given given{{}, word.line, name};
     if (equals != std::string::npos) given.values.push_back(word.text.substr(equals + 1));
     while (i < words.size() && words[i].text.rfind("--", 0) != 0)
       given.values.push_back(words[i++].text);
@@ -228,10 +228,17 @@ void MegatronRequest::take_launcher(const std::string& option, const std::string
   world_size_ = world_size_.value_or(1) * *count;
 }
 
+std::string MegatronRequest::name_of(const std::string& field) const {
+  const auto found = given_.find(field);
+  if (found != given_.end()) return shown(found->second.name);
+  const MegatronOption* option = find_megatron_field(field);
+  return is_log_ || option == nullptr ? field : "--" + option->option;
+}
+
 void MegatronRequest::fail(const std::string& field, const std::string& what) const {
   const auto found = given_.find(field);
   const std::string line = found == given_.end() ? "" : ":" + std::to_string(found->second.line);
-  throw RequestError(file_ + line + ": " + field + " " + what);
+  throw RequestError(file_ + line + ": " + name_of(field) + " " + what);
 }
 
 std::optional<std::string> MegatronRequest::text(const std::string& field) const {

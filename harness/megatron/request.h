@@ -36,12 +36,15 @@ class MegatronRequest {
   bool is_log() const { return is_log_; }
   // By the launcher's options or the log: nproc_per_node times nnodes.
   std::optional<std::int64_t> world_size() const { return world_size_; }
+  // The field as its text has it: an option, or a name of the log.
+  std::string name_of(const std::string& field) const;
   [[noreturn]] void fail(const std::string& field, const std::string& what) const;
 
  private:
   struct Given {
     std::vector<std::string> values;
     int line = 0;
+    std::string name;  // As it was written.
   };
   bool read_log(const std::string& text);
   void read_command(const std::string& text);

@@ -41,11 +41,12 @@ struct FixedField {
 std::span<const FixedField> fixed_fields();
 
 // Why a field has no key, for those where a user would ask. Such a field may be of another class
-// than its group.
+// than its group. If it has the value `as_here`, lockstep always does what was asked for.
 struct Remark {
   const char* field;
   WithoutKey without_key;
   const char* text;
+  const char* as_here = "";
 };
 std::span<const Remark> remarks();
 
