@@ -10,6 +10,7 @@
 #include "harness/cli/engine_commands.h"
 #include "harness/cli/engine_session.h"
 #include "harness/cli/write_reports.h"
+#include "harness/expect/expectations.h"
 #include "harness/foreign/case_order.h"
 #include "harness/foreign/coverage.h"
 #include "harness/generate/case.h"
@@ -17,6 +18,7 @@
 #include "harness/report/report.h"
 #include "harness/report/result_json.h"
 #include "harness/shrink/rules.h"
+#include "scenarios/documents/documents.h"
 #include "scenarios/io/reader.h"
 
 namespace lockstep {
@@ -147,7 +149,12 @@ class EngineCampaign {
       return make_case(seed_, index, profile, {}, like_.get()).scenario;
     }
     if (!crossed_) crossed_.emplace(seed_, profile);
-    return settled(crossed_->at(index - kFirstCrossed));
+    Scenario crossed = settled(crossed_->at(index - kFirstCrossed));
+    const std::optional<Scenario> projected =
+        foreign::project(crossed, session_.hello().honours).scenario;
+    if (!projected || asked_in_vain(*projected, *open_data(*projected)).empty()) return crossed;
+    // Its parts do not fit each other, so it is left as it was drawn.
+    return make_case(seed_, index - kFirstCrossed, profile).scenario;
   }
 
   bool is_over() {

@@ -1,6 +1,7 @@
 #include "harness/expect/expectations.h"
 
 #include <algorithm>
+#include <map>
 
 #include "harness/expect/graph_memory.h"
 #include "harness/expect/launches.h"
@@ -386,6 +387,19 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   if (resumes > 0) list.push_back(exactly(Counter::resumes, resumes, "training.resume_at"));
   list.push_back({.counter = Counter::ops, .min = 1, .why = "a run without an op proves nothing"});
   return list;
+}
+
+std::string asked_in_vain(const Scenario& scenario, const DataSource& data) {
+  struct Range {
+    std::int64_t least, most;
+  };
+  std::map<Counter, Range> ranges;
+  for (const Expectation& one : expectations(scenario, data)) {
+    Range& range = ranges.try_emplace(one.counter, one.min, one.max).first->second;
+    range = {std::max(range.least, one.min), std::min(range.most, one.max)};
+    if (range.least > range.most) return to_text(one.counter);
+  }
+  return "";
 }
 
 std::vector<PrecisionExpectations> expectations_by_precision(const Scenario& scenario) {

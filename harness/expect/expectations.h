@@ -39,6 +39,10 @@ bool can_be_counted_at_once(const Scenario& scenario);
 // The expectations of the scenario's first precision.
 std::vector<Expectation> expectations(const Scenario& scenario, const DataSource& data);
 
+// "", or the first counter of which more is asked than the scenario allows, such as copies where
+// every tensor is smaller than offload.min_bytes. A run of it can only fail.
+std::string asked_in_vain(const Scenario& scenario, const DataSource& data);
+
 // The expectations of each precision, in the scenario's order: they differ, bf16 has collectives of
 // its own.
 struct PrecisionExpectations {

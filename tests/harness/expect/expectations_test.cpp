@@ -384,6 +384,15 @@ TEST(Expectations, BytesOffloadedFollowFromTheScenario) {
   EXPECT_NE(unmet(all, none), "");
 }
 
+TEST(Expectations, CopiesOfNoTensorAreAskedForInVain) {
+  Scenario scenario;
+  scenario.cuda_graph.warmup_steps = 1;
+  scenario.offload.modules = {OffloadModule::mlp_norm};
+  EXPECT_EQ(asked_in_vain(scenario, Lengths(scenario)), "");
+  scenario.offload.min_bytes = 1'000'000'000;
+  EXPECT_EQ(asked_in_vain(scenario, Lengths(scenario)), "bytes_planned");
+}
+
 TEST(Expectations, AScenarioThatReplaysNothingIsVacuousUnlessItSaysSo) {
   Scenario scenario;
   scenario.cuda_graph.max_packed_seqs = {1};

@@ -85,6 +85,15 @@ TEST_F(EngineCommands, ACrossedCaseHasANumberOfItsOwn) {
   EXPECT_NE(all.find("\"index\":3,"), std::string::npos) << all;
 }
 
+// Case 14 would offload tensors that its other parts make smaller than min_bytes.
+TEST_F(EngineCommands, ACrossedCaseAsksNothingInVain) {
+  const std::string log = folder_ / "log";
+  const Ran one = run_lockstep("fuzz --quiet --seed 9100 --relation R15 --log " + log +
+                               " --case 1000000014" + with_engine());
+  EXPECT_EQ(one.status, 0) << one.out << one.err;
+  EXPECT_EQ(slurp(log).find("crossed-14"), std::string::npos) << slurp(log);
+}
+
 TEST_F(EngineCommands, AFailureShrinksToTwoDocuments) {
   const std::string small = folder_ / "small.yaml";
   const Ran shrink = run_lockstep("shrink " + scenario("offload") + " --quiet --relation R7 -o " +
