@@ -95,7 +95,7 @@ class EngineCampaign {
     if (!result.result.token.empty()) {
       result.scenario = read_token(result.result.token);
       session_.is_repeated(result.scenario);
-      if (result.result.verdict != Verdict::skipped) coverage_.add(result.scenario);
+      add_coverage(result);
     }
     session_.report().results.push_back(std::move(result));
     note(session_.report().results.back());
@@ -129,9 +129,14 @@ class EngineCampaign {
       if (only < 0 && session_.is_repeated(one->given)) {
         ++repeated_;
         if (log_) log_->append({{"index", one->index}, {"repeated", true}}, false);
+        order.judged(*one);
         continue;
       }
-      judge(one->given, one->index);
+      if (is_refused(judge(one->given, one->index))) {
+        order.refused(*one);
+      } else {
+        order.judged(*one);
+      }
     }
   }
 
@@ -170,9 +175,18 @@ class EngineCampaign {
     return !why_early_.empty();
   }
 
-  void judge(const Scenario& scenario, std::int64_t index) {
-    const EngineResult& result = session_.judge(scenario);
+  static bool is_refused(const EngineResult& result) {
+    return result.result.reason.starts_with("refused: ");
+  }
+
+  void add_coverage(const EngineResult& result) {
+    if (is_refused(result)) coverage_.add_refused(coverage_.features_of(result.scenario));
     if (result.result.verdict != Verdict::skipped) coverage_.add(result.scenario);
+  }
+
+  const EngineResult& judge(const Scenario& scenario, std::int64_t index) {
+    const EngineResult& result = session_.judge(scenario);
+    add_coverage(result);
     const bool failed = fails(result.result);
     const std::string kept = note(result);
     if (log_ && index >= 0) {
@@ -185,11 +199,12 @@ class EngineCampaign {
                   static_cast<long long>(index), static_cast<long long>(failures_),
                   watch_.seconds());
     progress_.show(text);
+    return result;
   }
 
   // Counts it; the first failure of a class is printed and kept. Returns the file in the corpus.
   std::string note(const EngineResult& result) {
-    refused_ += result.result.reason.starts_with("refused: ");
+    refused_ += is_refused(result);
     if (!fails(result.result)) return "";
     ++failures_;
     const std::string failure_class = relation_class(result);

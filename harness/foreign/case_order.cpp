@@ -58,12 +58,16 @@ std::optional<CaseOrder::Waiting> CaseOrder::next() {
   }
   Waiting one = std::move(*chosen);
   waiting_.erase(chosen);
-  if (one.projected) {
-    ranks_ = one.projected->parallel.data;
-    met_.add(one.features);
-    ++taken_by_ranks_[ranks_];
-  }
+  if (one.projected) ranks_ = one.projected->parallel.data;
   return one;
 }
+
+void CaseOrder::judged(const Waiting& one) {
+  if (!one.projected) return;
+  met_.add(one.features);
+  ++taken_by_ranks_[one.projected->parallel.data];
+}
+
+void CaseOrder::refused(const Waiting& one) { met_.add_refused(one.features); }
 
 }  // namespace lockstep::foreign

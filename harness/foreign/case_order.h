@@ -34,13 +34,16 @@ class CaseOrder {
 
   // Nothing after the last.
   std::optional<Waiting> next();
+  // How the engine took the last that next() gave; a case that cannot be projected is neither.
+  void judged(const Waiting& one);
+  void refused(const Waiting& one);
 
  private:
   void fill();
   double worth(const Waiting& one) const;
 
   const boost::json::object& honours_;
-  Coverage met_;  // By what was taken, also where the engine refuses it.
+  Coverage met_;
   std::function<std::optional<Waiting>()> draw_;
   std::list<Waiting> waiting_;
   std::map<std::int64_t, std::int64_t> taken_by_ranks_;

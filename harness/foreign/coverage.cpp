@@ -1,6 +1,7 @@
 #include "harness/foreign/coverage.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "harness/foreign/projection.h"
 #include "scenarios/schema/schema.h"
@@ -48,6 +49,7 @@ Coverage::Coverage(const json::object& honours) {
     }
   }
   counts_.resize(features_.size() * features_.size());
+  refused_.resize(counts_.size());
 }
 
 void Coverage::add_feature(const std::string& key, const json::value& value) {
@@ -74,20 +76,32 @@ std::vector<std::size_t> Coverage::features_of(const Scenario& scenario) const {
 
 void Coverage::add(const std::vector<std::size_t>& features) {
   ++cases_;
+  add_pairs(features, counts_);
+}
+
+void Coverage::add_refused(const std::vector<std::size_t>& features) {
+  add_pairs(features, refused_);
+}
+
+void Coverage::add_pairs(const std::vector<std::size_t>& features,
+                         std::vector<std::int64_t>& counts) const {
   for (const std::size_t a : features) {
-    for (const std::size_t b : features) ++counts_[a * features_.size() + b];
+    for (const std::size_t b : features) ++counts[a * features_.size() + b];
   }
 }
 
 double Coverage::rarity_of(const std::vector<std::size_t>& features) const {
   double sum = 0;
+  std::int64_t refusals = 0;  // Of the pair that is most likely to be the reason.
   for (std::size_t i = 0; i < features.size(); ++i) {
     for (std::size_t j = i; j < features.size(); ++j) {
-      const auto met = static_cast<double>(count(features[i], features[j]));
-      sum += 1 / ((1 + met) * (1 + met));
+      const std::int64_t met = count(features[i], features[j]);
+      sum += 1 / std::pow(1 + met, 2);
+      if (met == 0)
+        refusals = std::max(refusals, refused_[features[i] * features_.size() + features[j]]);
     }
   }
-  return sum;
+  return sum / std::pow(1 + refusals, 2);
 }
 
 std::string Coverage::text() const {

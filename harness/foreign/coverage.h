@@ -18,8 +18,11 @@ class Coverage {
   // Features are told by their numbers: those that a projected scenario has.
   std::vector<std::size_t> features_of(const Scenario& scenario) const;
   void add(const std::vector<std::size_t>& features);
+  // The features of a scenario that the engine refused. They were not met.
+  void add_refused(const std::vector<std::size_t>& features);
   // The rarity is a sum over pairs of them, to which one that was never met
-  // adds 1, and one that was met often next to nothing.
+  // adds 1, and one that was met often next to nothing. It is the less the more often a pair of
+  // them was refused that was never met.
   double rarity_of(const std::vector<std::size_t>& features) const;
 
   std::string text() const;
@@ -33,12 +36,15 @@ class Coverage {
   };
   void add_feature(const std::string& key, const boost::json::value& value);
   bool has(const Feature& feature, const Scenario& scenario) const;
+  void add_pairs(const std::vector<std::size_t>& features,
+                 std::vector<std::int64_t>& counts) const;
   std::int64_t count(std::size_t a, std::size_t b) const {
     return counts_[a * features_.size() + b];
   }
 
   std::vector<Feature> features_;
-  std::vector<std::int64_t> counts_;  // By two features; of one alone on the diagonal.
+  std::vector<std::int64_t> counts_;   // By two features; of one alone on the diagonal.
+  std::vector<std::int64_t> refused_;  // Likewise.
   std::int64_t cases_ = 0;
 };
 

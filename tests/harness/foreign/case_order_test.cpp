@@ -55,6 +55,7 @@ std::vector<std::int64_t> order_of(std::int64_t count) {
   std::vector<std::int64_t> indices;
   while (const std::optional<CaseOrder::Waiting> one = order.next()) {
     indices.push_back(one->index);
+    order.judged(*one);
   }
   return indices;
 }
@@ -91,7 +92,11 @@ TEST(CaseOrder, MeetsRareCombinationsSoonerThanTheyAreDrawn) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     CaseOrder order(honours(), Coverage(honours()), drawn(1 << 20, seed));
     const auto draw = drawn(1 << 20, seed);
-    sooner += effort_of([&] { return *order.next(); });
+    sooner += effort_of([&] {
+      CaseOrder::Waiting one = *order.next();
+      order.judged(one);
+      return one;
+    });
     in_turn += effort_of([&] {
       std::optional<CaseOrder::Waiting> one;
       CaseOrder single(honours(), Coverage(honours()),
@@ -100,6 +105,25 @@ TEST(CaseOrder, MeetsRareCombinationsSoonerThanTheyAreDrawn) {
     });
   }
   EXPECT_LT(sooner, in_turn / 2);
+}
+
+// An engine may refuse what no single key of its table forbids.
+TEST(CaseOrder, WhatIsRefusedIsSeldomAskedAgainAndItsPartsAreStillToBeMet) {
+  CaseOrder order(honours(), Coverage(honours()), drawn(1 << 20));
+  int refused = 0, offloads = 0;
+  for (int i = 0; i < 100; ++i) {
+    const CaseOrder::Waiting one = *order.next();
+    const bool offload = one.projected && !one.projected->offload.modules.empty();
+    if (offload && one.projected->cuda_graph.impl == GraphImpl::partial) {
+      ++refused;
+      order.refused(one);
+    } else {
+      offloads += offload;
+      order.judged(one);
+    }
+  }
+  EXPECT_LT(refused, 20);
+  EXPECT_GT(offloads, 8);
 }
 
 // Steps in one graph beside shards and evaluations are next to never drawn, and nearly all crossed
