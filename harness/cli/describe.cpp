@@ -153,33 +153,45 @@ void write_attention(std::ostringstream& out, const Scenario& scenario) {
   }
 }
 
+// What expect.counters asks of a counter that no run can meet; "" where a run can.
+std::string contradiction(const Scenario& scenario, const Expectation& one) {
+  const auto rule = scenario.expect.counters.find(one.counter);
+  if (rule == scenario.expect.counters.end()) return "";
+  const std::optional<std::int64_t> min = rule->second.min, max = rule->second.max;
+  if ((!min || *min <= one.max) && (!max || *max >= one.min)) return "";
+  return range_text(min.value_or(0), max.value_or(std::numeric_limits<std::int64_t>::max()));
+}
+
 // Rules of expect.counters that no run can meet.
 void write_contradictions(std::ostringstream& out, const Scenario& scenario,
                           const std::vector<Expectation>& expected) {
   for (const Expectation& one : expected) {
-    const auto rule = scenario.expect.counters.find(one.counter);
-    if (rule == scenario.expect.counters.end()) continue;
-    const std::optional<std::int64_t> min = rule->second.min, max = rule->second.max;
-    if ((!min || *min <= one.max) && (!max || *max >= one.min)) continue;
+    const std::string asked = contradiction(scenario, one);
+    if (asked.empty()) continue;
     out << "  a run will be violated: expect.counters." << to_text(one.counter) << " asks for "
-        << range_text(min.value_or(0), max.value_or(std::numeric_limits<std::int64_t>::max()))
-        << ", and a run counts " << range_text(one.min, one.max) << "\n";
+        << asked << ", and a run counts " << range_text(one.min, one.max) << "\n";
   }
 }
 
-void write_expectations(std::ostringstream& out, const Scenario& scenario) {
+// Returns whether no run can meet expect.counters.
+bool write_expectations(std::ostringstream& out, const Scenario& scenario) {
   if (!can_be_counted_at_once(scenario)) {
     out << "\nwhat a run must count\n  not counted: too many microbatches and tokens\n";
-    return;
+    return false;
   }
+  bool contradicted = false;
   for (const PrecisionExpectations& precision : expectations_by_precision(scenario)) {
     out << "\nwhat a run in " << to_text(precision.numerics) << " must count\n";
     for (const Expectation& one : precision.expected) {
-      out << "  " << to_text(one.counter) << " " << range_text(one.min, one.max) << "  (" << one.why
+      const std::string asked = contradiction(scenario, one);
+      contradicted = contradicted || !asked.empty();
+      out << "  " << to_text(one.counter) << " " << range_text(one.min, one.max)
+          << (asked.empty() ? "" : " (the file expects " + asked + ")") << "  (" << one.why
           << ")\n";
     }
     write_contradictions(out, scenario, precision.expected);
   }
+  return contradicted;
 }
 
 // The numbers that a capacity is chosen by.
@@ -393,9 +405,11 @@ ExitStatus describe_command(const Words& words) {
   std::ostringstream out;
   const Description described = description(read.scenario);
   out << described.text;
-  out << "\nlegality: legal" << (read.ok() ? ", built" : ", not built here") << "\n";
-  if (read.ok()) write_expectations(out, read.scenario);
-  out << described.parameters;
+  std::ostringstream expectations;
+  const bool contradicted = read.ok() && write_expectations(expectations, read.scenario);
+  out << "\nlegality: legal" << (read.ok() ? ", built" : ", not built here")
+      << (contradicted ? ", but no run can meet expect.counters" : "") << "\n"
+      << expectations.str() << described.parameters;
   std::fputs(fitted(out.str(), terminal_at(STDOUT_FILENO)).c_str(), stdout);
   std::fflush(stdout);
   write_page(options, read, out.str());

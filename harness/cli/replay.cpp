@@ -137,9 +137,13 @@ ExitStatus replay_command(const Words& words) {
                   one.reason.empty() ? "" : ": ", one.reason.c_str());
     }
   }
+  const std::string uncaught = uncaught_fault(run, results);
+  if (!uncaught.empty() && !options.has("quiet")) std::printf("%s\n", uncaught.c_str());
   if (wants_order(options)) show_order(options, scenarios.front(), run);
   guard.take_over();
-  write_reports(options, junit(results), run_to_json(results, results.front().device, seconds));
+  boost::json::object whole = run_to_json(results, results.front().device, seconds);
+  if (!uncaught.empty()) whole["uncaught"] = uncaught;
+  write_reports(options, junit(results), whole);
   return exit_status(results);
 }
 

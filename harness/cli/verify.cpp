@@ -139,6 +139,8 @@ struct Verified {
     const bool interrupted = end == SuiteEnd::interrupted;
     if (interrupted) whole["interrupted"] = true;
     if (end == SuiteEnd::after_a_failure) whole["stopped_after_failure"] = true;
+    if (const std::string uncaught = uncaught_fault(run, list); !uncaught.empty())
+      whole["uncaught"] = uncaught;
     if (against) whole["against"] = run_difference(*against, whole, options.text("against"));
     lockstep::write_reports(options, junit(list, interrupted), whole);
   }
@@ -168,13 +170,14 @@ void require_memory_for_each(std::vector<PlannedCase>& cases, const std::string&
   }
 }
 
-void print(const std::vector<CaseResult>& results, bool quiet) {
+void print(const std::vector<CaseResult>& results, const std::string& uncaught, bool quiet) {
   const Terminal terminal = terminal_at(STDOUT_FILENO);
   for (const CaseResult& one : results) {
     if (fails(one)) std::fputs((failure_block(one, terminal) + "\n").c_str(), stdout);
   }
   if (quiet) return;
   std::fputs(table(results, terminal).c_str(), stdout);
+  if (!uncaught.empty()) std::printf("%s\n", uncaught.c_str());
   const auto first = std::find_if(results.begin(), results.end(), fails);
   if (first == results.end()) return;
   const std::string next = next_commands(*first);
@@ -189,7 +192,7 @@ ExitStatus reported(const Verified& done, SuiteEnd end, std::size_t cases) {
   if (end == SuiteEnd::complete) require_that_the_fault_was_met(done.run, results);
   if (done.run.edges) print_edges(results);
   if (done.options.number("schedules") > 0) print_schedules(results);
-  print(results, done.options.has("quiet"));
+  print(results, uncaught_fault(done.run, results), done.options.has("quiet"));
   if (end == SuiteEnd::after_a_failure)
     std::printf("stopped after a failure: %zu of %zu cases were not run\n", cases - results.size(),
                 cases);

@@ -459,6 +459,7 @@ std::string unmet(const std::vector<Expectation>& expected, const Counters& coun
 
 std::string unmet(const std::map<Counter, Scenario::CounterRule, ByName>& rules,
                   const Counters& counters) {
+  std::string all;
   for (const auto& [counter, rule] : rules) {
     const auto found = counters.find(counter);
     if (found == counters.end()) return "the engine does not count " + to_text(counter);
@@ -475,9 +476,10 @@ std::string unmet(const std::map<Counter, Scenario::CounterRule, ByName>& rules,
     const std::string low = min == std::numeric_limits<std::int64_t>::min()
                                 ? "at most " + std::to_string(max)
                                 : range_text(min, max);
-    return to_text(counter) + " is " + std::to_string(value) + ", the file expects " + wanted + low;
+    all += (all.empty() ? "" : "; ") + to_text(counter) + " is " + std::to_string(value) +
+           ", the file expects " + wanted + low;
   }
-  return "";
+  return all;
 }
 
 }  // namespace lockstep

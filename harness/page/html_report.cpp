@@ -320,6 +320,8 @@ std::string html_report(const json::object& run) {
     for (const char* key : {"seed", "profile", "shard", "corpus", "log"})
       page.facts.emplace_back(key, text_in(campaign->get_object(), key));
   }
+  if (const std::string uncaught = text_in(run, "uncaught"); !uncaught.empty())
+    page.body += "<section><p class=\"note\">" + html(uncaught) + "</p></section>\n";
   if (const json::value* other = run.if_contains("against"); other && other->is_object())
     page.body += difference_section(other->get_object());
   page.body += filter(results) + failures + results_part(run, results);

@@ -256,8 +256,11 @@ std::string next_commands(const CaseResult& result) {
   const std::string by_file = has_file ? with(again, result.token, shell_word(result.file)) : "";
   const std::string& shorter = by_file.empty() ? again : by_file;
   if (!by_file.empty()) out += "  " + by_file + "\n";
-  const std::string shrink = with(again, "lockstep replay ", "lockstep shrink ");
-  if (!shrink.empty()) out += "  " + shrink + " -o small.yaml\n";
+  const std::string shrink = with(shorter, "lockstep replay ", "lockstep shrink ");
+  // A counter and an expectation are of the file as it is: a smaller one would have others.
+  const bool of_the_file =
+      result.judge == JudgeKind::counters || result.judge == JudgeKind::expectation;
+  if (!shrink.empty() && !of_the_file) out += "  " + shrink + " -o small.yaml\n";
   return shown_lines(out + "  " + shorter + " --html failure.html\n");
 }
 

@@ -85,4 +85,19 @@ void require_that_the_fault_was_met(const RunOptions& run, std::vector<CaseResul
   }
 }
 
+std::string uncaught_fault(const RunOptions& run, const std::vector<CaseResult>& results) {
+  std::int64_t met = 0, cases = 0;
+  for (const CaseResult& one : results) {
+    if (fails(one)) return "";
+    const auto found = one.counters.find(Counter::planted_fault_met);
+    if (found == one.counters.end() || found->second == 0) continue;
+    met += found->second;
+    ++cases;
+  }
+  if (run.planted.engine.empty() || cases == 0) return "";
+  return "planted " + run.planted.engine + ": met " + std::to_string(met) +
+         (met == 1 ? " time" : " times") + ", not caught by " +
+         (cases == 1 ? "this scenario" : "these " + std::to_string(cases) + " cases");
+}
+
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include "scenarios/documents/layout.h"
 #include "scenarios/fp8.h"
+#include "scenarios/schema/judge.h"
 #include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
@@ -153,11 +154,6 @@ bool is_digest(const std::string& text) {
          (text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string::npos);
 }
 
-bool is_judge(const std::string& text) {
-  return !text.empty() && text.size() <= 64 &&
-         text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") == std::string::npos;
-}
-
 const auto kNoNearest = [](const std::string&) { return std::string(); };
 
 const Text kName{"[a-z0-9][a-z0-9_-]{0,63}", R"("pattern":"^[a-z0-9][a-z0-9_-]{0,63}$")", is_name,
@@ -174,8 +170,6 @@ const Text kDigest{"32 hex digits in lower case, or \"\"", R"("pattern":"^([0-9a
 const Text kRole{"the name of a role", R"("minLength":1)",
                  [](const std::string& t) { return !t.empty(); },
                  [](const std::string&) { return std::string("assistant"); }};
-const Text kJudge{"a judge such as hazard or vacuous, or none", R"("pattern":"^[a-z_]{1,64}$")",
-                  is_judge, [](const std::string&) { return std::string("none"); }};
 
 #define AT(member) \
   [](auto& s) -> auto& { return s.member; }
@@ -581,7 +575,7 @@ void add_judging(std::vector<Key>& keys) {
        key("expect.error", {"the rule that must refuse the file"}, Name{rule_names()},
            AT(expect.error)),
        key("expect.judge", {"with verdict violated: the judge that must find it; none: any"},
-           kJudge, AT(expect.judge)),
+           Judge(), AT(expect.judge)),
        key("expect.counters",
            {"values of counters that are checked besides the built-in vacuity rules"},
            CountersType{}, AT(expect.counters))});

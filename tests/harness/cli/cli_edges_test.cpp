@@ -14,6 +14,7 @@
 namespace lockstep {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -96,6 +97,28 @@ TEST(CommandLineEdges, AFaultThatMeetsNoPlaceIsVacuous) {
   const Ran met = run_lockstep("verify --device sim --plant rms-norm-forgets-eps " + file);
   EXPECT_EQ(met.status, 1);
   EXPECT_THAT(met.out, Not(HasSubstr("met no place")));
+}
+
+// A fault that was met and that nothing caught must not look like a clean pass.
+TEST(CommandLineEdges, AFaultThatWasMetAndNotCaughtIsSaid) {
+  const TemporaryFolder folder;
+  const std::string file =
+      folder.file("mine.yaml", "schema: 1\nname: mine\ntraining: {in_flight: 1}\n");
+  const std::string page = folder / "page.html", json = folder / "report.json",
+                    plant = " --device sim --plant metadata-shared-by-slots " + file + " --html " +
+                            page + " --json " + json;
+  for (const char* const command : {"verify", "replay"}) {
+    const Ran ran = run_lockstep(command + plant);
+    EXPECT_EQ(ran.status, 0) << command << ran.err;
+    const testing::Matcher<std::string> said =
+        AllOf(HasSubstr("planted metadata-shared-by-slots: met "),
+              HasSubstr("not caught by this scenario"));
+    EXPECT_THAT(ran.out, said);
+    EXPECT_THAT(slurp(page), said);
+    EXPECT_THAT(slurp(json), AllOf(said, HasSubstr("\"uncaught\"")));
+  }
+  const Ran caught = run_lockstep("verify --device sim --plant rms-norm-forgets-eps " + file);
+  EXPECT_THAT(caught.out, Not(HasSubstr("not caught")));
 }
 
 TEST(CommandLineEdges, AHangIsReportedWithItsTimeAndItsFile) {

@@ -4,11 +4,14 @@
 
 #include <boost/json.hpp>
 
+#include "engine/device/judge_kind.h"
+#include "scenarios/io/reader.h"
 #include "tests/support/program.h"
 
 namespace lockstep {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -98,6 +101,9 @@ TEST_F(CommandLine, DescribeNamesWhatARunCannotMeet) {
   EXPECT_THAT(run_lockstep("describe " + never).out,
               HasSubstr("a run will be violated: expect.counters.eager_fallbacks asks for at "
                         "least 1, and a run counts 0"));
+  EXPECT_THAT(run_lockstep("describe " + never).out,
+              AllOf(HasSubstr("eager_fallbacks 0 (the file expects at least 1)"),
+                    HasSubstr("legality: legal, built, but no run can meet expect.counters")));
   EXPECT_EQ(run_lockstep("verify --quiet --device sim " + never).status, 1);
   const std::string met = folder_.file("met.yaml", start + "0}}\n");
   EXPECT_EQ(run_lockstep("describe " + met).out.find("will be violated"), std::string::npos);
@@ -254,6 +260,20 @@ TEST_F(CommandLine, ExpectationsHaveTheirSay) {
   const Ran nothing = verify(std::string(kSmall) + "expect: {verdict: refused}\n");
   EXPECT_EQ(nothing.status, 2);
   EXPECT_THAT(nothing.err, HasSubstr("[L40]"));
+}
+
+// The words of the engine's JudgeKind, which scenarios/ cannot see.
+TEST_F(CommandLine, AnExpectedJudgeIsOneThatThereIs) {
+  const std::string head = std::string(kSmall) + "expect: {verdict: violated, judge: ";
+  for (int i = 0; i < static_cast<int>(JudgeKind::status_1); ++i) {
+    const std::string word = to_text(static_cast<JudgeKind>(i));
+    EXPECT_TRUE(read_scenario_text(head + word + "}\n", "x.yaml").ok()) << word;
+  }
+  const Ran ran = verify(head + "hazzard}\n");
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_THAT(ran.err,
+              AllOf(HasSubstr("hazzard"), HasSubstr("is no judge [Y06]: judges are none, "),
+                    HasSubstr("nearest legal: hazard\n")));
 }
 
 TEST_F(CommandLine, ACrashIsAVerdict) {

@@ -460,6 +460,11 @@ TEST(CounterRules, ExactRangeAndSame) {
       "ops is 3, the file expects collectives, 4");
   EXPECT_EQ(unmet({{Counter::evaluations, {.min = 0, .max = {}}}}, counters),
             "the engine does not count evaluations");
+  EXPECT_EQ(unmet({{Counter::ops, {.min = 4, .max = {}}},
+                   {Counter::collectives, {.min = 5, .max = 5}},
+                   {Counter::recaptures, {.min = 3, .max = 3}}},
+                  counters),
+            "collectives is 4, the file expects 5; ops is 3, the file expects at least 4");
 }
 
 }  // namespace

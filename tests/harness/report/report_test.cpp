@@ -148,8 +148,15 @@ TEST(NextCommands, NameTheFileTheSmallerOneAndThePage) {
   failed.replay = "lockstep replay lsX --device sim --plant p";
   EXPECT_EQ(next_commands(failed),
             "  lockstep replay 'a b.yaml' --device sim --plant p\n"
-            "  lockstep shrink lsX --device sim --plant p -o small.yaml\n"
+            "  lockstep shrink 'a b.yaml' --device sim --plant p -o small.yaml\n"
             "  lockstep replay 'a b.yaml' --device sim --plant p --html failure.html\n");
+  for (const JudgeKind judge : {JudgeKind::counters, JudgeKind::expectation}) {
+    failed.judge = judge;
+    EXPECT_EQ(next_commands(failed).find("shrink"), std::string::npos);
+  }
+  failed.file.clear();
+  failed.judge = JudgeKind::loss;
+  EXPECT_NE(next_commands(failed).find("lockstep shrink lsX "), std::string::npos);
   failed.replay.clear();
   EXPECT_EQ(next_commands(failed), "");
 }
