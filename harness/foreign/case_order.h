@@ -34,7 +34,8 @@ class CaseOrder {
 
   // Nothing after the last.
   std::optional<Waiting> next();
-  // How the engine took the last that next() gave; a case that cannot be projected is neither.
+  // The engine judged or refused the last that next() gave; a case that cannot be projected is
+  // neither.
   void judged(const Waiting& one);
   void refused(const Waiting& one);
 

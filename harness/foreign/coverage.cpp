@@ -92,7 +92,7 @@ void Coverage::add_pairs(const std::vector<std::size_t>& features,
 
 double Coverage::rarity_of(const std::vector<std::size_t>& features) const {
   double sum = 0;
-  std::int64_t refusals = 0;  // Of the pair that is most likely to be the reason.
+  std::int64_t refusals = 0;  // The pair refused most often is the likeliest reason.
   for (std::size_t i = 0; i < features.size(); ++i) {
     for (std::size_t j = i; j < features.size(); ++j) {
       const std::int64_t met = count(features[i], features[j]);

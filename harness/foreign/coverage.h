@@ -36,8 +36,7 @@ class Coverage {
   };
   void add_feature(const std::string& key, const boost::json::value& value);
   bool has(const Feature& feature, const Scenario& scenario) const;
-  void add_pairs(const std::vector<std::size_t>& features,
-                 std::vector<std::int64_t>& counts) const;
+  void add_pairs(const std::vector<std::size_t>& features, std::vector<std::int64_t>& counts) const;
   std::int64_t count(std::size_t a, std::size_t b) const {
     return counts_[a * features_.size() + b];
   }
