@@ -1,5 +1,9 @@
 // `lockstep bench [FILE|H1|S1]`: scenarios a second, the time of every op, the time of a step with
 // and without graphs.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
 #include "harness/base/columns.h"
 #include "harness/base/interrupt_guard.h"
 #include "harness/base/options.h"
@@ -79,27 +83,45 @@ void require_rows(const boost::json::object& found, const std::string& section,
   }
 }
 
+// Says at once what is measured: a first row may take minutes.
+void say_what_runs(const Request& request, const std::string& device) {
+  if (device == "cuda") return;
+  std::fprintf(stderr,
+               "lockstep bench: measures the simulated device here; its times say nothing of a "
+               "GPU%s\n",
+               request.standard ? (", and a step of " + request.scenario.name +
+                                   ", which has the size for one, takes minutes")
+                                      .c_str()
+                                : "");
+}
+void say_section(const char* name) { std::fprintf(stderr, "lockstep bench: section %s\n", name); }
+
 void measure(const Options& options, const Request& request, const std::string& device,
              BenchRows& rows) {
   const std::string section = options.text("section"), only = options.text("only");
   const double budget = options.seconds("budget");
-  const auto wanted = [&](const char* name) { return section == "all" || section == name; };
+  const bool all = section == "all";
+  const auto begins = [&](const char* name, bool among_all) {
+    const bool runs = section == name || (all && among_all);
+    if (runs) say_section(name);
+    return runs;
+  };
   // Before this process opens a GPU.
-  if (section == "fsdp") bench_fsdp(request.scenario, options, device, rows);
+  if (begins("fsdp", false)) bench_fsdp(request.scenario, options, device, rows);
   rows.set("/device", to_json(open_backend(device, {})->info()));
-  if (wanted("scenarios") && !request.standard) bench_scenarios(request.scenario, budget, rows);
-  if (wanted("kernels") || wanted("step") || section == "offload" || section == "packing" ||
-      section == "memory") {
+  if (begins("scenarios", !request.standard)) bench_scenarios(request.scenario, budget, rows);
+  constexpr std::array kOnOneDevice{"kernels", "step", "offload", "memory", "packing"};
+  if (all || std::ranges::find(kOnOneDevice, section) != kOnOneDevice.end()) {
     const Scenario alone = on_one_device(request.scenario);
-    if (wanted("kernels")) bench_kernels(alone, device, only, rows);
-    if (wanted("step")) bench_steps(alone, device, budget, only, rows);
-    if (section == "offload") bench_offload(alone, device, budget, only, rows);
-    if (section == "memory") bench_memory(alone, device, budget, only, rows);
-    if (section == "packing") bench_packing(alone, device, budget, only, rows);
+    if (begins("kernels", true)) bench_kernels(alone, device, only, rows);
+    if (begins("step", true)) bench_steps(alone, device, budget, only, rows);
+    if (begins("offload", false)) bench_offload(alone, device, budget, only, rows);
+    if (begins("memory", false)) bench_memory(alone, device, budget, only, rows);
+    if (begins("packing", false)) bench_packing(alone, device, budget, only, rows);
   }
-  if (wanted("schedules")) bench_schedules(budget, rows);
-  if (wanted("checker") && !request.standard) bench_checker(options, device, rows);
-  if (section == "door") bench_dispatch(200, rows);
+  if (begins("schedules", true)) bench_schedules(budget, rows);
+  if (begins("checker", !request.standard)) bench_checker(options, device, rows);
+  if (begins("door", false)) bench_dispatch(200, rows);
 }
 
 // A case for each time that was measured, so that a dashboard has its history.
@@ -202,6 +224,7 @@ ExitStatus bench_command(const Words& words) {
                   {"revision", revision()},
                   {"scenario", request.scenario.name}});
   const InterruptGuard::AtEnd at_end(guard, [&] { write_found(options, rows, true); });
+  say_what_runs(request, device);
   bool interrupted = false;
   try {
     measure(options, request, device, rows);

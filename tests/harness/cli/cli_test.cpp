@@ -439,6 +439,11 @@ TEST_F(CommandLine, BenchMeasuresAllThreeModes) {
   for (int i = 0; i < 3; ++i)
     EXPECT_GT(json.at("steps").at(i).at("median_seconds").to_number<double>(), 0);
   EXPECT_GT(json.at("kernels").as_array().size(), 20u);
+  // The user hears at once what runs.
+  EXPECT_THAT(ran.err, testing::StartsWith("lockstep bench: measures the simulated device here"));
+  for (const char* section : {"scenarios", "kernels", "step", "schedules", "checker"})
+    EXPECT_THAT(ran.err, HasSubstr("section " + std::string(section) + "\n"));
+  EXPECT_THAT(ran.err, Not(HasSubstr("section door")));
 }
 
 TEST_F(CommandLine, WhatOneDeviceIsMeasuredWithHasOneRank) {
