@@ -3,7 +3,11 @@
 
 #include "harness/base/errors.h"
 #include "harness/base/version.h"
+#include "harness/checker/checker.h"
 #include "harness/cli/commands.h"
+#include "harness/generate/outside.h"
+#include "harness/run/planted.h"
+#include "oracle/oracle.h"
 
 namespace lockstep {
 namespace {
@@ -22,6 +26,26 @@ std::string joined(const std::vector<std::string>& words) {
   std::string list;
   for (const std::string& word : words) list += (list.empty() ? "" : " ") + word;
   return list;
+}
+
+// Every list that --with takes.
+std::vector<std::string> outside_lists() {
+  std::vector<std::string> lists;
+  for (const OutsideName& one : outside_names()) {
+    const std::vector<std::string> before = lists;
+    lists.push_back(one.name);
+    for (const std::string& shorter : before) lists.push_back(shorter + "," + one.name);
+  }
+  return lists;
+}
+
+// The words that an option may take, where they can be listed.
+std::vector<std::string> words_for(const OptionHelp& option) {
+  if (option.name == "with") return outside_lists();
+  if (option.name == "plant") return known_faults();
+  if (option.name == "mutate-oracle") return oracle::Oracle::mutations();
+  if (option.name == "mutate-checker") return Checker::mutations();
+  return option.choices;
 }
 
 std::vector<std::string> command_names() {
@@ -52,8 +76,8 @@ std::string bash_script() {
     std::string options, values;
     for (const OptionHelp& one : command.options().all()) {
       options += (options.empty() ? "--" : " --") + one.name;
-      if (!one.choices.empty())
-        values += "        --" + one.name + ") values='" + joined(one.choices) + "' ;;\n";
+      const std::string words = joined(words_for(one));
+      if (!words.empty()) values += "        --" + one.name + ") values='" + words + "' ;;\n";
     }
     out << "    " << command.name << ")\n      options='" << options << "'\n"
         << (values.empty() ? "" : "      case $before in\n" + values + "      esac\n")
@@ -106,8 +130,9 @@ std::string zsh_script() {
     for (const OptionHelp& one : command.options().all()) {
       out << " \\\n        '--" << one.name << (one.takes_value ? "=" : "") << "["
           << for_zsh(one.help) << "]";
-      if (!one.choices.empty()) {
-        out << ":" << one.name << ":(" << joined(one.choices) << ")";
+      const std::string words = joined(words_for(one));
+      if (!words.empty()) {
+        out << ":" << one.name << ":(" << words << ")";
       } else if (one.takes_value) {
         out << ":" << one.name << ":_files";
       }

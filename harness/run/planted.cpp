@@ -38,15 +38,6 @@ std::string checked(const std::string& name, const std::vector<std::string>& kno
                      names_like(name, known));
 }
 
-// All that --plant knows.
-std::vector<std::string> known_faults() {
-  std::vector<std::string> names = kernel_faults();
-  for (const std::string& name : engine_faults()) names.push_back(name);
-  for (const std::string& name : document_faults()) names.push_back(name);
-  names.insert(names.end(), {kCrashFault, kHangFault});
-  return names;
-}
-
 void require_a_sound_checker(const RunOptions& run, std::vector<CaseResult>& results) {
   if (run.planted.checker.empty()) return;
   for (CaseResult& one : results) {
@@ -58,6 +49,14 @@ void require_a_sound_checker(const RunOptions& run, std::vector<CaseResult>& res
 }
 
 }  // namespace
+
+std::vector<std::string> known_faults() {
+  std::vector<std::string> names = kernel_faults();
+  for (const std::string& name : engine_faults()) names.push_back(name);
+  for (const std::string& name : document_faults()) names.push_back(name);
+  names.insert(names.end(), {kCrashFault, kHangFault});
+  return names;
+}
 
 void take_planted(const Options& options, RunOptions& run) {
   const std::string fault = options.text("plant");

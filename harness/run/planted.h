@@ -10,6 +10,9 @@
 
 namespace lockstep {
 
+// All names that --plant takes, but for those of faults at the device.
+std::vector<std::string> known_faults();
+
 // Sets fault, mutation and blindness. Throws RequestError for an unknown name, with the nearest.
 void take_planted(const Options& options, RunOptions& run);
 
