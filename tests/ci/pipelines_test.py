@@ -64,6 +64,9 @@ def artefact_complaints(name, text):
     for needed in ("out/", "ctest.xml", "resource_spec.sh", "SHARD"):
         if needed not in text:
             yield f"{name}: nothing says {needed}"
+    # Whoever has more runners changes one place: a second number would leave out shards that nobody has.
+    for number in re.findall(r"TOTAL_SHARDS=\d+|SHARD: .*/\d+", text):
+        yield f"{name}: the number of shards stands in two places: {number}"
 
 
 def scripts_that_do_not_parse(root):
@@ -177,6 +180,8 @@ def test_itself(root):
     assert list(complaints(root, "bad", [("cpu", "true")])) == [
         "bad: jobs missing: ['gpu', 'nightly', 'nightly-gpu', 'nightly-outside', 'nightly-sanitizers']"]
     assert len(list(artefact_complaints("bad", ""))) == 4
+    twice = "out/ ctest.xml resource_spec.sh GTEST_TOTAL_SHARDS=4\nSHARD: \"${{ matrix.shard }}/4\""
+    assert len(list(artefact_complaints("bad", twice))) == 2
 
 
 def main():

@@ -30,8 +30,8 @@ STUBBED_SCRIPTS = {"ci/fuzz_target.sh": 'mkdir -p "$OUT"\n', "ci/gpu.sh": 'mkdir
 
 
 def github_jobs(pipeline):
-    """{job: (environment, [shell text of each step])}; expressions of GitHub's become a number."""
-    plain = lambda text: re.sub(r"\$\{\{.*?\}\}", "1", str(text))
+    """{job: (environment, [shell text of each step])}; expressions of GitHub's become a number: shard 1 of 4."""
+    plain = lambda text: re.sub(r"\$\{\{.*?\}\}", "1", str(text).replace("${{ strategy.job-total }}", "4"))
     return {name: ({key: plain(text) for key, text in job.get("env", {}).items() if key != "SANITIZER"},
                    [plain(step["run"]) for step in job["steps"] if "run" in step])
             for name, job in pipeline["jobs"].items()}
@@ -39,8 +39,9 @@ def github_jobs(pipeline):
 
 def gitlab_jobs(pipeline):
     """The same; a job's lines are one text, since its runner gives them to one shell."""
-    env = {"CI_NODE_INDEX": "1", "CI_NODE_TOTAL": "4", "CI_PIPELINE_ID": "7"}
-    return {name: (env, ["\n".join(job["script"])])
+    # A job that is `parallel` has an index.
+    env = lambda job: {"CI_PIPELINE_ID": "7", **({"CI_NODE_INDEX": "1", "CI_NODE_TOTAL": "4"} if "parallel" in job else {})}
+    return {name: (env(job), ["\n".join(job["script"])])
             for name, job in pipeline.items() if isinstance(job, dict) and "script" in job}
 
 
