@@ -148,6 +148,22 @@ void Carrier::leave(WithoutKey which, const std::string& field, const std::strin
   result_.list(which).push_back({field, value, why});
 }
 
+// All that is missing at once.
+void Carrier::require_a_model() const {
+  std::vector<std::string> missing;
+  const auto require = [&](const char* field) {
+    if (!request_.text(field)) missing.push_back(field);
+  };
+  std::optional<std::string> pattern = request_.text("hybrid_layer_pattern");
+  if (!pattern) pattern = request_.text("hybrid_override_pattern");
+  if (!pattern) require("num_layers");
+  require("hidden_size");
+  if (!pattern || pattern->find_first_of("*D+") != std::string::npos)
+    require("num_attention_heads");
+  if (!request_.text("max_seqlen_per_dp_cp_rank")) require("seq_length");
+  if (!missing.empty()) request_.fail_missing(missing);
+}
+
 void Carrier::plain() {
   for (const PlainKey& row : plain_keys()) {
     if (!meets(row.when)) continue;
@@ -202,6 +218,7 @@ void Carrier::rest() {
 }
 
 void Carrier::carry() {
+  require_a_model();
   bf16_ = request_.flag("bf16") || request_.flag("fp16");
   set("numerics", bf16_ ? "[bf16]" : "[fp32]", request_.flag("bf16") ? "bf16" : "");
   pattern();

@@ -20,6 +20,7 @@ class Carrier {
   FromMegatron settled(const std::string& file) &&;
 
  private:
+  void require_a_model() const;
   // carry_model.cpp
   void pattern();
   void attention();

@@ -8,6 +8,7 @@
 #include "harness/base/errors.h"
 #include "harness/megatron/carrier.h"
 #include "scenarios/io/reader.h"
+#include "scenarios/syntax/nearest.h"
 #include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
@@ -40,6 +41,21 @@ std::vector<std::string> lines_of(const std::vector<FromMegatron::Left>& list) {
   for (const FromMegatron::Left& left : list) lines.push_back(one_line(left));
   std::sort(lines.begin(), lines.end());
   return lines;
+}
+
+// " (nearest: --num-layers)", of options for a command line, of fields for a log. Whoever wrote the
+// beginning of a name meant it.
+std::string nearest_in_brackets(const std::string& name) {
+  const bool is_option = name.rfind("--", 0) == 0;
+  std::vector<std::string> names;
+  std::string nearest;
+  for (const MegatronOption& one : megatron_options()) {
+    names.push_back(is_option ? "--" + one.option : one.field);
+    if (nearest.empty() && names.back().rfind(name + (is_option ? "-" : "_"), 0) == 0)
+      nearest = names.back();
+  }
+  if (nearest.empty()) nearest = nearest_name(name, names);
+  return nearest.empty() ? "" : " (nearest: " + nearest + ")";
 }
 
 // Names alone, as many a line as fit.
@@ -108,7 +124,8 @@ std::string to_commented_yaml(const FromMegatron& from, const std::string& file,
   for (std::string& line : wrapped(names)) without_effect.push_back(std::move(line));
   add_list(text, "Without effect here", without_effect);
   std::vector<std::string> unknown;
-  for (const std::string& name : from.unknown) unknown.push_back(shown(name));
+  for (const std::string& name : from.unknown)
+    unknown.push_back(shown(name) + nearest_in_brackets(name));
   add_list(text, "Not known here, of neither main nor dev", wrapped(unknown));
   return text + from.yaml;
 }

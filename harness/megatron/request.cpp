@@ -8,6 +8,7 @@
 
 #include "harness/base/errors.h"
 #include "harness/megatron/shell_words.h"
+#include "scenarios/syntax/nearest.h"
 #include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
@@ -122,6 +123,43 @@ Training training_of(const ShellCommand& command) {
   return training;
 }
 
+bool counts_processes(const std::string& word) {
+  std::string name = word.substr(0, word.find('='));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name == "__nproc_per_node" || name == "__nnodes";
+}
+
+void add(std::vector<ShellUnknown>& all, const std::vector<ShellUnknown>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
+// Of a launcher's words, only those that count processes matter.
+std::vector<ShellUnknown> needed(const Training& training) {
+  std::vector<ShellUnknown> unknown;
+  for (std::size_t i = 0; i < training.launcher.size(); ++i) {
+    if (!counts_processes(training.launcher[i].text)) continue;
+    add(unknown, training.launcher[i].unknown);
+    const bool is_next = training.launcher[i].text.find('=') == std::string::npos;
+    if (is_next && i + 1 < training.launcher.size()) add(unknown, training.launcher[i + 1].unknown);
+  }
+  for (const ShellWord& word : training.words) add(unknown, word.unknown);
+  return unknown;
+}
+
+// RequestError for the first of them, which names the others.
+void require_known(const std::vector<ShellUnknown>& unknown, const std::string& file) {
+  if (unknown.empty()) return;
+  std::set<std::string> told{unknown.front().written};
+  std::string others;
+  for (const ShellUnknown& one : unknown) {
+    if (!told.insert(one.written).second) continue;
+    others += (others.empty() ? "; also unknown: " : ", ") + one.written + " (line " +
+              std::to_string(one.line) + ")";
+  }
+  throw RequestError(file + ":" + std::to_string(unknown.front().line) + ": " +
+                     unknown.front().what + others);
+}
+
 }  // namespace
 
 MegatronRequest::MegatronRequest(const std::string& text, const std::string& file) : file_(file) {
@@ -148,6 +186,7 @@ bool MegatronRequest::read_log(const std::string& text) {
     const MegatronOption* option = find_megatron_field(name);
     if (option == nullptr && other == other_fields().end()) {
       if (computed_fields().count(name) == 0) unknown_.push_back(name);
+      unknown_lines_.emplace(name, line_number);
       continue;
     }
     const bool many = option != nullptr && option->takes == MegatronOption::Takes::many;
@@ -160,8 +199,13 @@ void MegatronRequest::read_command(const std::string& text) {
   Training training;
   given_.clear();
   unknown_.clear();
+  unknown_lines_.clear();
+  std::vector<ShellUnknown> hidden;  // Of a command that may be one of training.
   for (const ShellCommand& command : shell_commands(text, file_)) {
     Training one = training_of(command);
+    if (one.options == 0 && hidden.empty() && !one.launcher.empty()) {
+      for (const ShellWord& word : one.words) add(hidden, word.unknown);
+    }
     if (one.options == 0) continue;
     if (training.options > 0) {
       throw RequestError(file_ + ":" + std::to_string(one.words.front().line) +
@@ -169,10 +213,12 @@ void MegatronRequest::read_command(const std::string& text) {
     }
     training = std::move(one);
   }
+  if (training.options == 0) require_known(hidden, file_);
   if (training.options == 0) {
     throw RequestError(
         file_ + ": neither a command line of Megatron-LM nor the block of arguments of its log");
   }
+  require_known(needed(training), file_);
   for (std::size_t i = 0; i + 1 < training.launcher.size(); ++i) {
     const std::string& word = training.launcher[i].text;
     const std::size_t equals = word.find('=');
@@ -199,6 +245,7 @@ void MegatronRequest::read_command(const std::string& text) {
     const auto other = other_fields().find(field);
     if (option == nullptr && other == other_fields().end()) {
       unknown_.push_back(name);
+      unknown_lines_.emplace(name, word.line);
       continue;
     }
     field = option != nullptr ? option->field : other->second;
@@ -220,11 +267,8 @@ void MegatronRequest::read_command(const std::string& text) {
 }
 
 void MegatronRequest::take_launcher(const std::string& option, const std::string& value) {
-  std::string name = option;
-  std::replace(name.begin(), name.end(), '-', '_');
-  const bool processes = name == "__nproc_per_node", nodes = name == "__nnodes";
   const std::optional<std::int64_t> count = parsed<std::int64_t>(value);
-  if ((!processes && !nodes) || !count || *count < 1 || *count > 1 << 20) return;
+  if (!counts_processes(option) || !count || *count < 1 || *count > 1 << 20) return;
   world_size_ = world_size_.value_or(1) * *count;
 }
 
@@ -233,6 +277,21 @@ std::string MegatronRequest::name_of(const std::string& field) const {
   if (found != given_.end()) return shown(found->second.name);
   const MegatronOption* option = find_megatron_field(field);
   return is_log_ || option == nullptr ? field : "--" + option->option;
+}
+
+void MegatronRequest::fail_missing(const std::vector<std::string>& fields) const {
+  const std::string name = name_of(fields.front());
+  std::string what = name + " is missing";
+  for (const std::string& one : unknown_) {
+    if (nearest_name(one, {name}) == name) {
+      what +=
+          " (line " + std::to_string(line_of_unknown(one)) + " has " + shown(one) + ": misspelt?)";
+      break;
+    }
+  }
+  for (std::size_t i = 1; i < fields.size(); ++i)
+    what += (i == 1 ? "; also missing: " : ", ") + name_of(fields[i]);
+  throw RequestError(file_ + ": " + what + ": no model without it");
 }
 
 void MegatronRequest::fail(const std::string& field, const std::string& what) const {

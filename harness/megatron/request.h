@@ -33,11 +33,16 @@ class MegatronRequest {
   std::vector<std::string> fields() const;
   // Names that neither branch of Megatron-LM has.
   const std::vector<std::string>& unknown() const { return unknown_; }
+  // The line where such a name stands.
+  int line_of_unknown(const std::string& name) const { return unknown_lines_.at(name); }
   bool is_log() const { return is_log_; }
   // By the launcher's options or the log: nproc_per_node times nnodes.
   std::optional<std::int64_t> world_size() const { return world_size_; }
   // The field as its text has it: an option, or a name of the log.
   std::string name_of(const std::string& field) const;
+  // The first of these fields that is wanted and not there, with the others, and what may be
+  // misspelt.
+  [[noreturn]] void fail_missing(const std::vector<std::string>& fields) const;
   [[noreturn]] void fail(const std::string& field, const std::string& what) const;
 
  private:
@@ -53,6 +58,7 @@ class MegatronRequest {
   std::string file_;
   std::map<std::string, Given> given_;
   std::vector<std::string> unknown_;
+  std::map<std::string, int> unknown_lines_;
   bool is_log_ = false;
   std::optional<std::int64_t> world_size_;
 };

@@ -13,12 +13,11 @@ namespace {
 // After variables are replaced.
 constexpr std::size_t kMostWords = 1 << 16;
 constexpr std::size_t kLongestWord = 1 << 16;
+constexpr int kDeepest = 4;  // Commands in quotes within each other.
 
-// What a variable stands for: words, or the reason why nobody knows them here.
-struct Variable {
-  std::vector<std::string> words;
-  std::string unknown;
-};
+// What nobody knows here travels within words as its number between these two, wherever variables
+// and lists carry it.
+constexpr char kBegin = '\1', kEnd = '\2';
 
 bool starts_name(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
 bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
@@ -29,14 +28,53 @@ bool is_number(const std::string& text) {
 
 class Reader {
  public:
-  Reader(const std::string& text, const std::string& file) : text_(text), file_(file) {}
+  Reader(const std::string& text, const std::string& file) : text_(text), file_(file) {
+    for (char& c : text_) c = c == kBegin || c == kEnd ? '?' : c;
+  }
 
   std::vector<ShellCommand> read() {
     while (at_ < text_.size()) command();
+    for (ShellCommand& command : commands_) {
+      for (ShellWord& word : command) tell_unknown(word);
+    }
     return std::move(commands_);
   }
 
  private:
+  // Of a command that stands in a word of `outer`.
+  Reader(const Reader& outer, const ShellWord& word)
+      : text_(word.text),
+        file_(outer.file_),
+        line_(word.line),
+        depth_(outer.depth_ + 1),
+        variables_(outer.variables_),
+        unknown_(outer.unknown_) {}
+
+  void tell_unknown(ShellWord& word) const {
+    for (std::size_t at = 0; (at = word.text.find(kBegin, at)) != std::string::npos;) {
+      const std::size_t end = word.text.find(kEnd, at);
+      if (end == std::string::npos) return;
+      word.unknown.push_back(unknown_[std::stoul(word.text.substr(at + 1, end - at - 1))]);
+      word.text.erase(at, end + 1 - at);
+    }
+  }
+
+  // bash -c "torchrun ...": whoever wrote that means the command in the quotes.
+  void look_inside(const ShellCommand& words) {
+    for (std::size_t i = 0; i + 2 < words.size(); ++i) {
+      const std::string& shell = words[i].text;
+      const std::string name = shell.substr(shell.rfind('/') + 1), &option = words[i + 1].text;
+      const bool is_shell = name == "bash" || name == "sh" || name == "zsh";
+      if (!is_shell || option.size() < 2 || option[0] != '-' || option.back() != 'c') continue;
+      if (depth_ == kDeepest) fail(words[i].line, "too many commands in quotes within each other");
+      Reader inside(*this, words[i + 2]);
+      while (inside.at_ < inside.text_.size()) inside.command();
+      unknown_ = std::move(inside.unknown_);
+      for (ShellCommand& command : inside.commands_) commands_.push_back(std::move(command));
+      return;
+    }
+  }
+
   [[noreturn]] void fail(int line, const std::string& what) const {
     throw RequestError(file_ + ":" + std::to_string(line) + ": " + what);
   }
@@ -74,30 +112,22 @@ class Reader {
 
   void command() {
     ShellCommand words;
-    unknown_.clear();
     for (;;) {
       skip_blanks();
       if (ends_command()) break;
       if (words.empty() && assignment()) continue;
       const int line = line_;
       for (std::string& one : word()) {
-        words.push_back({std::move(one), line});
+        words.push_back({std::move(one), line, {}});
         if (words.size() > kMostWords) fail(line, "more words than any command of training has");
       }
       const bool redirects = here() == '>' || here() == '<';
       if (redirects && !words.empty() && is_number(words.back().text)) words.pop_back();  // 2>FILE
     }
     if (at_ < text_.size()) take();
-    if (!unknown_.empty() && looks_like_training(words)) fail(unknown_line_, unknown_);
-    if (!words.empty() && unknown_.empty()) commands_.push_back(std::move(words));
-  }
-
-  // Whether somebody needs the words: other commands of a script may hold what they like.
-  static bool looks_like_training(const ShellCommand& words) {
-    for (const ShellWord& word : words) {
-      if (word.text.rfind("--", 0) == 0) return true;
-    }
-    return false;
+    if (words.empty()) return;
+    commands_.push_back(words);
+    look_inside(words);
   }
 
   // NAME=WORD, NAME=(WORDS), NAME+=(WORDS), and what may stand before.
@@ -114,24 +144,17 @@ class Reader {
     }
     const std::string name = text_.substr(at_, end - at_);
     at_ = end + (more ? 2 : 1);
-    std::string outer;
-    std::swap(outer, unknown_);
-    Variable value;
+    std::vector<std::string> words{""};
     if (here() == '(') {
       take();
-      value.words = list(name);
+      words = list(name);
     } else if (!std::isspace(static_cast<unsigned char>(here())) && !ends_command()) {
-      for (const std::string& one : word(true)) value.words.push_back(one);
-    } else {
-      value.words = {""};
+      words = word(true);
     }
-    value.unknown = unknown_;
-    std::swap(outer, unknown_);
-    Variable& kept = variables_[name];
-    if (!more) kept = {};
-    kept.words.insert(kept.words.end(), value.words.begin(), value.words.end());
-    if (kept.words.size() > kMostWords) fail(line_, name + " holds too many words");
-    if (!value.unknown.empty()) kept.unknown = value.unknown;
+    std::vector<std::string>& kept = variables_[name];
+    if (!more) kept.clear();
+    kept.insert(kept.end(), words.begin(), words.end());
+    if (kept.size() > kMostWords) fail(line_, name + " holds too many words");
     return true;
   }
 
@@ -285,19 +308,16 @@ class Reader {
     const bool fallback = rest.rfind(":-", 0) == 0 && rest.find('$') == std::string::npos;
     if (found == variables_.end() && fallback) return {rest.substr(2)};
     if (found == variables_.end()) {
-      return note(line, shown(written) +
-                            " is not set in this file: write its value in its place, or a line " +
-                            (starts_name(name[0]) ? shown(name) : "NAME") + "=VALUE before it");
+      return note(line, written,
+                  "is not set in this file: write its value in its place, or a line " +
+                      (starts_name(name[0]) ? shown(name) : "NAME") + "=VALUE before it");
     }
     if (!plain && !fallback) {
-      return note(
-          line, shown(written) + " is more than a shell's variable: write its value in its place");
+      return note(line, written, "is more than a shell's variable: write its value in its place");
     }
-    if (!found->second.unknown.empty()) note(line, found->second.unknown);
     // A list without [@] is its first word.
-    if (!found->second.words.empty() && rest != "[@]" && rest != "[*]")
-      return {found->second.words[0]};
-    return found->second.words;
+    if (!found->second.empty() && rest != "[@]" && rest != "[*]") return {found->second[0]};
+    return found->second;
   }
 
   std::vector<std::string> unknown_output(std::size_t from, int line, char end) {
@@ -307,29 +327,25 @@ class Reader {
       depth += end == ')' && c == '(';
       if (c != end) continue;
       if (end == '`' || --depth == 0) {
-        return note(
-            line, shown(text_.substr(from, at_ - from)) +
-                      " is a command's output, and no command is run here: write it in its place");
+        return note(line, text_.substr(from, at_ - from),
+                    "is a command's output, and no command is run here: write it in its place");
       }
     }
     fail(line, "a command in " + std::string(end == '`' ? "`" : "$(") + " has no end");
   }
 
-  std::vector<std::string> note(int line, const std::string& what) {
-    if (unknown_.empty()) {
-      unknown_ = what;
-      unknown_line_ = line;
-    }
-    return {""};
+  std::vector<std::string> note(int line, const std::string& written, const std::string& what) {
+    unknown_.push_back({line, shown(written), shown(written) + " " + what});
+    return {kBegin + std::to_string(unknown_.size() - 1) + kEnd};
   }
 
-  const std::string& text_;
+  std::string text_;
   const std::string& file_;
   std::size_t at_ = 0;
   int line_ = 1;
-  std::map<std::string, Variable> variables_;
-  std::string unknown_;  // Why a word of this command is not known.
-  int unknown_line_ = 0;
+  int depth_ = 0;
+  std::map<std::string, std::vector<std::string>> variables_;
+  std::vector<ShellUnknown> unknown_;
   std::vector<ShellCommand> commands_;
 };
 

@@ -7,15 +7,23 @@
 
 namespace lockstep {
 
+// What only a shell can know: a variable that the text does not set, a command whose output is
+// asked for.
+struct ShellUnknown {
+  int line = 0;
+  std::string written;  // "$S"
+  std::string what;     // "$S is not set in this file: ..."
+};
+
 struct ShellWord {
-  std::string text;
-  int line = 0;  // The line of its first character, from 1.
+  std::string text;  // Without what is unknown.
+  int line = 0;      // The line of its first character, from 1.
+  std::vector<ShellUnknown> unknown;
 };
 using ShellCommand = std::vector<ShellWord>;
 
-// Each simple command of the text, assignments left out. RequestError, which names `file` and a
-// line, for a quote without its end, and for what only a shell can know: a variable that the text
-// does not set, a command whose output is asked for.
+// Each simple command of the text, assignments left out; that of `bash -c "..."` too, after the one
+// that it stands in. RequestError, which names `file` and a line, for a quote without its end.
 std::vector<ShellCommand> shell_commands(const std::string& text, const std::string& file);
 
 }  // namespace lockstep

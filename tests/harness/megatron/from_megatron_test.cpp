@@ -206,7 +206,40 @@ TEST(FromMegatron, MalformedRequestsSayWhatIsWrong) {
   EXPECT_THAT(refusal(kDense + "--hybrid-layer-pattern MX"), HasSubstr("has the symbol X"));
   EXPECT_THAT(refusal(kDense + "--cuda-graph-impl maybe"), HasSubstr("--cuda-graph-impl is maybe"));
   EXPECT_THAT(refusal("p.py --num-layers 1 --hidden-size 8 --num-attention-heads 1"),
-              HasSubstr("--max-seqlen-per-dp-cp-rank is missing"));
+              HasSubstr("--seq-length is missing"));
+}
+
+TEST(FromMegatron, AllThatIsMissingIsToldAtOnceWithWhatMayBeMisspelt) {
+  EXPECT_THAT(refusal("p.py --bf16 --num-layer 4\n"),
+              AllOf(HasSubstr("x.sh: --num-layers is missing (line 1 has --num-layer: misspelt?)"),
+                    HasSubstr("also missing: --hidden-size, --num-attention-heads, --seq-length")));
+  EXPECT_THAT(to_commented_yaml(from(kDense + "--sequence-packing"), "x.sh", Sizes::small),
+              HasSubstr("--sequence-packing (nearest: --sequence-packing-scheduler)"));
+}
+
+TEST(FromMegatron, AllUnknownVariablesThatMatterAreToldAtOnce) {
+  const std::string launcher =
+      "torchrun --nproc-per-node 4 --nnodes=2 --node-rank $SLURM_NODEID "
+      "--master-addr ${MASTER} $MORE $ROOT/";
+  EXPECT_EQ(from(launcher + kDense.substr(7), Sizes::keep).scenario.parallel.data, 8);
+  EXPECT_THAT(
+      refusal(launcher + kDense.substr(7) +
+              "\\\n --micro-batch-size $M --lr $(cat lr) "
+              "--min-lr $M --seed $S"),
+      HasSubstr("x.sh:2: $M is not set in this file: write its value in its place, or a line "
+                "M=VALUE before it; also unknown: $(cat lr) (line 2), $S (line 2)"));
+  EXPECT_THAT(refusal("torchrun --nproc-per-node $GPUS --nnodes=$NODES p.py --bf16"),
+              AllOf(HasSubstr("$GPUS is not set"), HasSubstr("also unknown: $NODES (line 1)")));
+  EXPECT_THAT(refusal("torchrun p.py \"$@\""), HasSubstr("$@ is not set"));
+}
+
+TEST(FromMegatron, ACommandInQuotesIsConverted) {
+  const FromMegatron got = from(
+      "export W=2\nsrun -N 2 bash -c \"torchrun --nnodes=$W --nproc-per-node 8 --node-rank "
+      "\\$SLURM_NODEID " +
+          kDense.substr(7) + "\"",
+      Sizes::keep);
+  EXPECT_EQ(got.scenario.parallel.data, 16);
 }
 
 TEST(FromMegatron, ControlBytesAreNotPrinted) {

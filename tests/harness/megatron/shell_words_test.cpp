@@ -8,6 +8,7 @@
 namespace lockstep {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -56,15 +57,38 @@ TEST(ShellWords, CommandsEndAndRedirectionsAreNoWords) {
   EXPECT_EQ(commands[1].front().text, "err");
 }
 
-TEST(ShellWords, WhatOnlyAShellKnowsIsRefusedWhereItIsNeeded) {
-  EXPECT_THAT(refusal("a\nb --c $D"), HasSubstr("x.sh:2: $D is not set in this file"));
-  EXPECT_THAT(refusal("b --c $1"), HasSubstr("$1 is not set"));
-  EXPECT_THAT(refusal("b --c $(nproc)"), HasSubstr("$(nproc) is a command's output"));
-  EXPECT_THAT(refusal("b --c `nproc`"), HasSubstr("no command is run here"));
-  EXPECT_THAT(refusal("N=$(($A*2))\nb --c $N"), HasSubstr("is a command's output"));
-  EXPECT_THAT(refusal("A=1\nb --c ${A#x}"), HasSubstr("is more than a shell's variable"));
-  // Nobody asks for these.
-  EXPECT_EQ(refusal("N=$(nproc)\ncd $HOME\nb --c 1"), "");
+// What is unknown in the last word of the last command: "line: what; ...".
+std::string unknown(const std::string& text) {
+  std::string all;
+  const std::vector<ShellCommand> commands = shell_commands(text, "x.sh");
+  for (const ShellUnknown& one : commands.back().back().unknown)
+    all += std::to_string(one.line) + ": " + one.what + "; ";
+  return all;
+}
+
+TEST(ShellWords, WhatOnlyAShellKnowsStandsBesideItsWord) {
+  EXPECT_THAT(unknown("a\nb --c $D"), HasSubstr("2: $D is not set in this file"));
+  EXPECT_THAT(unknown("b --c $1"), HasSubstr("$1 is not set"));
+  EXPECT_THAT(unknown("b --c $(nproc)"), HasSubstr("$(nproc) is a command's output"));
+  EXPECT_THAT(unknown("b --c `nproc`"), HasSubstr("no command is run here"));
+  EXPECT_THAT(unknown("N=$(($A*2))\nb --c $N"), HasSubstr("is a command's output"));
+  EXPECT_THAT(unknown("A=1\nb --c ${A#x}"), HasSubstr("is more than a shell's variable"));
+  EXPECT_THAT(unknown("b --c $X/y$Z"), AllOf(HasSubstr("$X is not"), HasSubstr("$Z is not")));
+  EXPECT_EQ(unknown("N=$(nproc)\ncd $HOME\nb --c 1"), "");
+  // Of a list, only the words that hold it; a word itself has none of it.
+  EXPECT_EQ(unknown("A=(--b $X --c 1)\nd ${A[@]}"), "");
+  EXPECT_THAT(words("d $X/y"), ElementsAre("d", "/y"));
+  EXPECT_THAT(words("d --b $X"), ElementsAre("d", "--b", ""));
+}
+
+TEST(ShellWords, ACommandInQuotesIsReadToo) {
+  EXPECT_THAT(words("srun -n 2 bash -c \"torchrun a.py --b 1\""),
+              ElementsAre("torchrun", "a.py", "--b", "1"));
+  EXPECT_THAT(words("A=3\nsrun /bin/sh -lc 'cd x && python a.py --b $A'"),
+              ElementsAre("python", "a.py", "--b", "3"));
+  EXPECT_THAT(unknown("srun bash -c \"a.py --b $D\""), HasSubstr("$D is not set"));
+  EXPECT_THAT(refusal("A='bash -c \"$A\"'\nbash -c \"$A\""),
+              HasSubstr("too many commands in quotes"));
 }
 
 TEST(ShellWords, WhatHasNoEndIsRefused) {
