@@ -133,7 +133,7 @@ void add(std::vector<ShellUnknown>& all, const std::vector<ShellUnknown>& more) 
   all.insert(all.end(), more.begin(), more.end());
 }
 
-// Of a launcher's words, only those that count processes matter.
+// Only those of a launcher's words that count processes matter.
 std::vector<ShellUnknown> needed(const Training& training) {
   std::vector<ShellUnknown> unknown;
   for (std::size_t i = 0; i < training.launcher.size(); ++i) {

@@ -41,7 +41,7 @@ class Reader {
   }
 
  private:
-  // Of a command that stands in a word of `outer`.
+  // Reads a command that stands in a word of `outer`.
   Reader(const Reader& outer, const ShellWord& word)
       : text_(word.text),
         file_(outer.file_),

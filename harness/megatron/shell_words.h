@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-// What only a shell can know: a variable that the text does not set, a command whose output is
-// asked for.
+// A thing that only a shell can know: a variable that the text does not set, a command whose output
+// is asked for.
 struct ShellUnknown {
   int line = 0;
   std::string written;  // "$S"

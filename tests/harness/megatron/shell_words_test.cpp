@@ -75,7 +75,7 @@ TEST(ShellWords, WhatOnlyAShellKnowsStandsBesideItsWord) {
   EXPECT_THAT(unknown("A=1\nb --c ${A#x}"), HasSubstr("is more than a shell's variable"));
   EXPECT_THAT(unknown("b --c $X/y$Z"), AllOf(HasSubstr("$X is not"), HasSubstr("$Z is not")));
   EXPECT_EQ(unknown("N=$(nproc)\ncd $HOME\nb --c 1"), "");
-  // Of a list, only the words that hold it; a word itself has none of it.
+  // Only those words of a list that hold it are unknown; a text itself has none of it.
   EXPECT_EQ(unknown("A=(--b $X --c 1)\nd ${A[@]}"), "");
   EXPECT_THAT(words("d $X/y"), ElementsAre("d", "/y"));
   EXPECT_THAT(words("d --b $X"), ElementsAre("d", "--b", ""));
