@@ -200,7 +200,7 @@ void MegatronRequest::read_command(const std::string& text) {
   given_.clear();
   unknown_.clear();
   unknown_lines_.clear();
-  std::vector<ShellUnknown> hidden;  // Of a command that may be one of training.
+  std::vector<ShellUnknown> hidden;  // In a command that may be one of training.
   for (const ShellCommand& command : shell_commands(text, file_)) {
     Training one = training_of(command);
     if (one.options == 0 && hidden.empty() && !one.launcher.empty()) {
