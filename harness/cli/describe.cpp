@@ -56,10 +56,41 @@ std::string hash_text(const std::string& text) {
   return hex;
 }
 
-std::string megabytes(std::int64_t bytes) {
-  char text[48];
-  std::snprintf(text, sizeof text, "%.3f MB", static_cast<double>(bytes) / 1e6);
+// In MB, and from a thousand of a unit on in the next.
+std::string bytes_text(double bytes) {
+  const char* unit = "MB";
+  bytes /= 1e6;
+  for (const char* next : {"GB", "TB", "PB"}) {
+    if (bytes < 1000) break;
+    bytes /= 1000;
+    unit = next;
+  }
+  char text[64];
+  std::snprintf(text, sizeof text, "%.3f %s", bytes, unit);
   return text;
+}
+
+std::string duration_text(double seconds) {
+  constexpr double kDay = 24 * 3600, kYear = 365 * kDay;
+  const char* unit = "s";
+  if (seconds >= kYear) {
+    seconds /= kYear;
+    unit = "years";
+  } else if (seconds >= 2 * kDay) {
+    seconds /= kDay;
+    unit = "days";
+  } else if (seconds >= 2 * 3600) {
+    seconds /= 3600;
+    unit = "hours";
+  }
+  char text[64];
+  std::snprintf(text, sizeof text, seconds < 100 ? "%8.2g %s" : "%.0f %s", seconds, unit);
+  return text;
+}
+
+std::string ranks_together(const Scenario& scenario) {
+  const std::int64_t ranks = scenario.parallel.data;
+  return ranks == 1 ? "" : ", all " + std::to_string(ranks) + " ranks together, in one process";
 }
 
 void write_regions(std::ostringstream& out, const Scenario& scenario) {
@@ -104,31 +135,36 @@ void write_estimate(std::ostringstream& out, const Scenario& scenario) {
   const double engine = estimate.engine(static_cast<double>(scenario.parallel.data));
   char text[256];
   std::snprintf(text, sizeof text,
-                "\na run takes at least\n  memory of train              %.3f MB\n"
-                "  memory of verify             %.3f MB\n"
+                "\na run takes at least%s\n  memory of train              %s\n"
+                "  memory of verify             %s\n"
                 "  multiply-adds of the engine  %.3g\n",
-                engine / 1e6, (engine + estimate.reference) / 1e6, estimate.multiply_adds);
+                ranks_together(scenario).c_str(), bytes_text(engine).c_str(),
+                bytes_text(engine + estimate.reference).c_str(), estimate.multiply_adds);
   out << text;
   // cuDNN's attention is judged by an eager run of the engine.
   if (scenario.model.core_attention == CoreAttention::cudnn) return;
   for (const Numerics numerics : scenario.numerics) {
     const double seconds = measure_oracle(scenario, numerics).seconds(oracle_work(scenario));
-    std::snprintf(text, sizeof text,
-                  "  the oracle in %s, about %8.2g s of a core here, estimated\n",
-                  to_text(numerics), seconds);
+    std::snprintf(text, sizeof text, "  the oracle in %s, about %s of a core here, estimated\n",
+                  to_text(numerics), duration_text(seconds).c_str());
     out << text;
   }
 }
 
 void write_memory(std::ostringstream& out, const Scenario& scenario, std::int64_t parameters) {
-  const std::int64_t word = 4;
-  const std::int64_t state = parameters * word * 4;  // Weight, gradient, m, v.
+  constexpr std::int64_t kBytes = 4;
+  const std::int64_t state = parameters * kBytes * 4;  // Weight, gradient, m, v.
   const std::int64_t activations =
-      activation_elements(scenario) * word * scenario.training.in_flight;
-  out << "\nmemory estimate, with every tensor in fp32\n  weights, gradients, moments  "
-      << megabytes(state) << "\n  gradient of a microbatch     " << megabytes(parameters * word)
-      << "\n  stored activations, " << scenario.training.in_flight << " in flight "
-      << megabytes(activations) << "\n";
+      activation_elements(scenario) * kBytes * scenario.training.in_flight;
+  const auto text = [](std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
+  out << "\nmemory estimate, with every tensor in fp32, of one unsharded copy\n"
+      << "  weights, gradients, moments  " << text(state) << "\n  gradient of a microbatch     "
+      << text(parameters * kBytes) << "\n  stored activations, " << scenario.training.in_flight
+      << " in flight " << text(activations) << "\n";
+  if (!with_sharding(scenario)) return;
+  out << "  a rank has weights, gradients and moments of "
+      << bytes_text(estimate_run(scenario).state) << " after sharding by "
+      << word(scenario.fsdp.strategy) << "\n";
 }
 
 // The calls of cuDNN for each bucket, as far as they do not depend on the documents.
@@ -149,7 +185,7 @@ void write_attention(std::ostringstream& out, const Scenario& scenario) {
       out << (c > 1 ? "," : "") << " " << one.slots << " of " << one.above + 1 << ".."
           << one.longest;
     }
-    out << "; " << megabytes(reckoned_workspace(shapes.backward)) << "\n";
+    out << "; " << bytes_text(static_cast<double>(reckoned_workspace(shapes.backward))) << "\n";
   }
 }
 

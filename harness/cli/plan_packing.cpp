@@ -151,6 +151,21 @@ void print_proposal(const PackingPlan& plan) {
                    : "\ncuda_graph: {max_packed_seqs: " + bucket_text(plan.buckets) + "}\n");
 }
 
+// What can be said without times: two capacities by the packs that they cover.
+void print_coverage(const PackHistogram& histogram, std::int64_t together) {
+  std::string shares;
+  std::vector<std::int64_t> buckets;
+  for (const int percent : {90, 99}) {
+    const std::int64_t capacity = std::max<std::int64_t>(1, percentile(histogram, percent / 100.0));
+    shares += formatted("%s P%d -> %lld (%.2f %%)", shares.empty() ? "" : ",", percent,
+                        static_cast<long long>(capacity),
+                        100 * share_replayed(histogram, capacity, together));
+    if (buckets.empty() || capacity > buckets.back()) buckets.push_back(capacity);
+  }
+  print_fitted("by coverage alone:" + shares +
+               "\n  cuda_graph: {max_packed_seqs: " + bucket_text(buckets) + "}\n");
+}
+
 boost::json::object to_json(const PackingPlan& plan, const Scenario& model) {
   return {{"max_packed_seqs", boost::json::value_from(plan.buckets)},
           {"replayed", plan.replayed},
@@ -247,6 +262,7 @@ ExitStatus plan(const Options& options, const Packs& packs, const Scenario& mode
     print_fitted(
         "\nno time and no proposal: times of the simulated device say nothing of a GPU "
         "(--device cuda measures)\n");
+    print_coverage(histogram, together(model));
   }
   if (!costs) return ExitStatus::held;
   const std::vector<PackingPlan> plans =

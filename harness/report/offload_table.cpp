@@ -52,6 +52,9 @@ void write_group(std::ostringstream& out, const OffloadPlan& plan, const Offload
   out << line;
 }
 
+// Below this, launches and the latency of copies decide, which the model of times knows nothing of.
+constexpr double kLeastCompute = 10e-6;
+
 double sum_of(const std::vector<double>& seconds) {
   return std::accumulate(seconds.begin(), seconds.end(), 0.0);
 }
@@ -79,22 +82,13 @@ CopyCounts copy_counts(const OffloadPlan& plan) {
   return counts;
 }
 
-}  // namespace
-
-std::string offload_table(const Scenario& scenario, const OffloadPlan& plan) {
-  const OffloadForecast times = forecast(plan);
+// What copies cost beside a step's compute.
+std::string write_forecast(const Scenario& scenario, const OffloadForecast& times) {
+  if (times.compute < kLeastCompute) {
+    return "  a step computes for " + microseconds(times.compute) +
+           ": too small for a forecast of what its copies cost\n";
+  }
   std::ostringstream out;
-  out << "\noffload plan of rank 0 (" << to_text(scenario.numerics.front())
-      << "), fixed before the first step; " << plan.groups.size()
-      << " groups in order of execution\n"
-      << "  layer  module                         leaves after comes from   comes before     copy "
-         "back        hidden\n";
-  for (std::size_t i = 0; i < plan.groups.size(); ++i)
-    write_group(out, plan, plan.groups[i], times.awaited[i]);
-  out << "  bytes of a microbatch by module, rank 0:";
-  for (const auto& [module, bytes] : totals(plan)) out << " " << word(module) << " " << bytes;
-  out << "\n  total " << plan.bytes() << " bytes to the host and back"
-      << (scenario.model.moe.host_sync ? ", at most: rows of experts follow the data" : "") << "\n";
   char line[256];
   std::snprintf(
       line, sizeof line,
@@ -116,9 +110,29 @@ std::string offload_table(const Scenario& scenario, const OffloadPlan& plan) {
   std::snprintf(line, sizeof line,
                 "  %s under compute: %.0f %% of the copying is hidden, a step is %.1f %% slower\n",
                 times.fits() ? "fits" : "does not fit", times.hidden() * 100, times.slower() * 100);
-  out << line << "  device: " << plan.slots << " slots give up " << plan.slots * plan.bytes()
-      << " bytes and share " << plan.device_bytes() << ": " << plan.saved_bytes()
-      << " saved; prefetch distance " << plan.prefetch()
+  out << line;
+  return out.str();
+}
+
+}  // namespace
+
+std::string offload_table(const Scenario& scenario, const OffloadPlan& plan) {
+  const OffloadForecast times = forecast(plan);
+  std::ostringstream out;
+  out << "\noffload plan of rank 0 (" << to_text(scenario.numerics.front())
+      << "), fixed before the first step; " << plan.groups.size()
+      << " groups in order of execution\n"
+      << "  layer  module                         leaves after comes from   comes before     copy "
+         "back        hidden\n";
+  for (std::size_t i = 0; i < plan.groups.size(); ++i)
+    write_group(out, plan, plan.groups[i], times.awaited[i]);
+  out << "  bytes of a microbatch by module, rank 0:";
+  for (const auto& [module, bytes] : totals(plan)) out << " " << word(module) << " " << bytes;
+  out << "\n  total " << plan.bytes() << " bytes to the host and back"
+      << (scenario.model.moe.host_sync ? ", at most: rows of experts follow the data" : "") << "\n";
+  out << write_forecast(scenario, times) << "  device: " << plan.slots << " slots give up "
+      << plan.slots * plan.bytes() << " bytes and share " << plan.device_bytes() << ": "
+      << plan.saved_bytes() << " saved; prefetch distance " << plan.prefetch()
       << (plan.prefetch() == 1 ? " segment" : " segments")
       << (plan.reversed ? "; every other slot has its bins in opposite order\n" : "\n");
   if (plan.captured) {

@@ -55,7 +55,8 @@ TEST_F(CommandLine, PlanPackingProposesCapacities) {
   // Times of a simulation are for programs alone, and marked.
   EXPECT_THAT(ran.out, HasSubstr("say nothing of a GPU"));
   EXPECT_THAT(ran.out, testing::Not(HasSubstr(" ms")));
-  EXPECT_THAT(ran.out, testing::Not(HasSubstr("cuda_graph:")));
+  EXPECT_THAT(ran.out, HasSubstr("by coverage alone: P90 -> 9 (90.00 %), P99 -> 20 (100.00 %)\n"
+                                 "  cuda_graph: {max_packed_seqs: [9, 20]}\n"));
   const boost::json::object found = boost::json::parse(slurp(json)).as_object();
   EXPECT_EQ(found.at("histogram").as_array().size(), 3u);
   EXPECT_EQ(found.at("plans").as_array().size(), 3u);  // None, one and two buckets.
@@ -93,6 +94,25 @@ TEST_F(CommandLine, DescribeNamesDocumentsThatAreCutShort) {
     EXPECT_THAT(run_lockstep("describe " + folder_.file("whole.yaml", start + whole)).out,
                 testing::Not(HasSubstr("cuts documents")));
   }
+}
+
+TEST_F(CommandLine, DescribeSaysOfWhichRanksItsBytesAre) {
+  const std::string small = folder_.file(
+      "small.yaml",
+      "schema: 1\nname: a\nparallel: {data: 2}\nfsdp: {strategy: optim_grads_params}\n");
+  EXPECT_THAT(
+      run_lockstep("describe " + small).out,
+      AllOf(HasSubstr("of one unsharded copy\n"),
+            HasSubstr("a run takes at least, all 2 ranks together, in one process\n"),
+            HasSubstr("a rank has weights, gradients and moments of 0.154 MB after sharding "
+                      "by optim_grads_params\n")));
+  const std::string large = folder_.file(
+      "large.yaml",
+      "schema: 1\nname: a\nmodel: {hidden: 8192, vocab: 131072, mlp: {hidden: 65536}}\n"
+      "training: {steps: 1000000}\n");
+  EXPECT_THAT(run_lockstep("describe " + large).out,
+              AllOf(HasSubstr("weights, gradients, moments  5"), HasSubstr(" GB\n"),
+                    HasSubstr(" years of a core here"), HasSubstr("a run takes at least\n")));
 }
 
 TEST_F(CommandLine, DescribeNamesWhatARunCannotMeet) {

@@ -82,9 +82,20 @@ TEST(OffloadTable, SaysHowMuchIsHidden) {
     EXPECT_EQ(model.at("slower").as_double(), times.slower());
     EXPECT_EQ(model.at("fits_under_compute").as_bool(), times.fits());
     const std::string text = offload_table(scenario, plan);
-    EXPECT_THAT(text,
-                HasSubstr(times.fits() ? "  fits under compute" : "  does not fit under compute"));
+    // A toy computes for less than a launch takes: nothing of it can be forecast.
+    EXPECT_THAT(text, HasSubstr(times.compute < 10e-6 ? "too small for a forecast"
+                                : times.fits()        ? "  fits under compute"
+                                                      : "  does not fit under compute"));
   });
+  const Scenario toy = [] {
+    Scenario scenario;
+    scenario.offload.modules = {OffloadModule::core_attn};
+    return scenario;
+  }();
+  EXPECT_THAT(offload_table(toy, plan_offload(toy)),
+              AllOf(HasSubstr("too small for a forecast"), Not(HasSubstr("slower"))));
+  const Scenario large = of_h1(GraphImpl::partial, 4, 1);
+  EXPECT_THAT(offload_table(large, plan_offload(large)), HasSubstr("% slower"));
 }
 
 // A quarter of H1 hides, a half does not with one microbatch in flight, all of it never does: both
