@@ -151,7 +151,7 @@ void print_proposal(const PackingPlan& plan) {
                    : "\ncuda_graph: {max_packed_seqs: " + bucket_text(plan.buckets) + "}\n");
 }
 
-// What can be said without times: two capacities by the packs that they cover.
+// Without times, two capacities can be told by the packs that they cover.
 void print_coverage(const PackHistogram& histogram, std::int64_t together) {
   std::string shares;
   std::vector<std::int64_t> buckets;
