@@ -56,9 +56,28 @@ class SectionReader {
       ScenarioError& error = faults_.all()[i];
       // Not for words: following such advice would ask for something else.
       const bool words = key.reference.kind.find("word") != std::string::npos;
-      if (error.nearest.empty() && error.key == key.path && !words)
+      const std::string text = text_at(value, error.key, key.path);
+      // Nor where a digit says that a number was meant, which the default is not.
+      const bool a_number =
+          key.reference.kind == "int" || key.reference.kind == "int or list of int";
+      const bool meant = a_number && text.find_first_of("0123456789") != std::string::npos;
+      if (error.nearest.empty() && error.key == key.path && !words && !meant)
         error.nearest = key.write(plain, Style::yaml);
+      const std::string advice =
+          error.nearest.empty() ? advice_from_megatron(key.path, text) : std::string();
+      if (!advice.empty()) error.why += "; " + advice;
     }
+  }
+
+  // The scalar that an error is about: the value of its key, or an item of it.
+  static std::string text_at(const Node& value, const std::string& place, const std::string& key) {
+    const Node* node = &value;
+    if (place.size() > key.size() + 2 && place[key.size()] == '[') {
+      const auto index = parse_int(place.substr(key.size() + 1, place.find(']') - key.size() - 1));
+      if (!index || *index < 0 || *index >= std::ssize(value.items)) return "";
+      node = &value.items[*index];
+    }
+    return node->kind == Node::Kind::scalar ? node->text : "";
   }
 
   void read_section(const Node& value, const std::string& path) {
@@ -77,17 +96,32 @@ class SectionReader {
                 : section.empty() ? "(file)"
                                   : section,
                 is_text ? "is no key of schema 1" : "has a key that is no text",
-                faults_.is_full("Y03") ? "" : what_it_takes(near, section), near);
+                faults_.is_full("Y03") ? "" : what_it_takes(name.text, near, section), near);
   }
 
   // What the nearest key takes, or which keys there are.
-  static std::string what_it_takes(const std::string& near, const std::string& section) {
+  static std::string what_it_takes(const std::string& name, const std::string& near,
+                                   const std::string& section) {
     const std::string inside = section.empty() ? near : section + "." + near;
     for (const std::string& path : {inside, near}) {
       if (const Key* key = find_key(path)) return meaning_of(*key);
       if (!path.empty() && is_section(path)) return keys_of(path);
     }
-    return keys_of(section);
+    const std::string elsewhere = sections_with(near.empty() ? name : near);
+    return elsewhere.empty() ? keys_of(section) : elsewhere;
+  }
+
+  // "cuda_graph and offload have it", of a name that is a key in few other sections.
+  static std::string sections_with(const std::string& name) {
+    std::vector<std::string> found;
+    for (const Key& key : schema()) {
+      if (key.path.ends_with("." + name))
+        found.push_back(key.path.substr(0, key.path.size() - name.size() - 1));
+    }
+    if (found.size() < 2 || found.size() > 3) return "";
+    std::string text;
+    for (const std::string& section : found) text += (text.empty() ? "" : ", ") + section;
+    return "sections " + text + " have a key of that name";
   }
 
   // "model.hidden takes int 1..16384, in features: width of the residual stream"

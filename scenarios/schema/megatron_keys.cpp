@@ -38,6 +38,7 @@ const std::map<std::string, std::string>& megatron_keys() {
       {"num_experts", "model.moe.experts"},
       {"num_moe_experts", "model.moe.experts"},
       {"moe_router_topk", "model.moe.top_k"},
+      {"router_topk", "model.moe.top_k"},
       {"moe_ffn_hidden_size", "model.moe.hidden"},
       {"moe_aux_loss_coeff", "model.moe.aux_loss"},
       {"moe_z_loss_coeff", "model.moe.z_loss"},
@@ -49,6 +50,18 @@ const std::map<std::string, std::string>& megatron_keys() {
       {"bf16", "numerics"},
   };
   return keys;
+}
+
+std::string advice_from_megatron(const std::string& key, const std::string& word) {
+  static const std::map<std::pair<std::string, std::string>, std::string> advice{
+      {{"cuda_graph.modules", "full_iteration"},
+       "the whole iteration is cuda_graph.impl: full_iteration"},
+      {{"cuda_graph.modules", "full"}, "whole layers are cuda_graph.modules: []"},
+      {{"model.recompute", "full"},
+       "whole layers are the list of their parts: layernorm, core_attn, mlp, mamba, moe"},
+  };
+  const auto found = advice.find({key, word});
+  return found == advice.end() ? "" : found->second;
 }
 
 std::string key_from_megatron(const std::string& name) {

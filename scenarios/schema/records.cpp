@@ -115,7 +115,23 @@ std::string write_counter(const Scenario::CounterRule& rule, Style style) {
 
 std::string Buckets::name() const { return kBucket.name() + ", or an increasing list of 1..8"; }
 
+// A capacity by its percentile, which the packs decide and not the file.
+static bool refuses_percentile(const Item& item) {
+  const std::string text = in_lower_case(item.node.text);
+  const bool is_percentile = item.is(Node::Kind::scalar) && text.size() > 1 && text[0] == 'p' &&
+                             text.find_first_not_of("0123456789", 1) == std::string::npos;
+  if (is_percentile) {
+    item.faults.add("Y05", item.node.place, item.key, "is " + quoted(item.node.text),
+                    "it takes a number: `lockstep plan-packing FILE --at " + text + "` gives it");
+  }
+  return is_percentile;
+}
+
 std::optional<std::vector<std::int64_t>> Buckets::read(const Item& item) const {
+  bool refused = refuses_percentile(item);
+  for (std::size_t i = 0; item.is(Node::Kind::sequence) && i < item.node.items.size(); ++i)
+    refused = refuses_percentile(item.at(i)) || refused;
+  if (refused) return std::nullopt;
   if (item.is(Node::Kind::sequence)) return List<Int>{kBucket, 1, 8}.read(item);
   const std::optional<std::int64_t> one = kBucket.read(item);
   return one ? std::optional(std::vector{*one}) : std::nullopt;

@@ -44,6 +44,8 @@ const Key* find_key(const std::string& path);
 // The path of the key that stands for an option or a configuration field of Megatron-LM; "" if none
 // does.
 std::string key_from_megatron(const std::string& name);
+// Advice for a word of Megatron-LM that has no word here; "" if nothing is known.
+std::string advice_from_megatron(const std::string& key, const std::string& word);
 // The names that it knows, with their keys.
 const std::map<std::string, std::string>& megatron_keys();
 // Whether keys begin with `path` and a point.

@@ -166,6 +166,13 @@ std::string word_from_elsewhere(const std::string& word, const std::vector<std::
       {"float", "fp32"},
       {"gpu", "cuda"},
       {"cpu", "sim"},
+      {"flash", "native"},
+      {"unfused", "native"},
+      {"fused", "cudnn"},
+      {"selective", "core_attn"},
+      {"qkv", "qkv_linear"},
+      {"fc1", "mlp_fc1"},
+      {"mlp", "mlp_fc1"},
   };
   std::string plain;
   for (const char c : in_lower_case(word)) {

@@ -252,7 +252,11 @@ struct OrWord {
     const std::size_t before = item.faults.size();
     const auto value = type.read(item);
     if (value) return std::optional<Value>(Value(*value));
-    if (item.faults.size() > before) item.faults.all().back().why += ", or " + instead;
+    if (item.faults.size() == before) return std::nullopt;
+    ScenarioError& error = item.faults.all().back();
+    error.why += ", or " + instead;
+    if (item.is(Node::Kind::scalar) && in_lower_case(item.node.text) == instead)
+      error.nearest = instead;  // None, from Python.
     return std::nullopt;
   }
   std::string write(const Value& value, Style style) const {

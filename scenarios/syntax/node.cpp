@@ -10,6 +10,8 @@
 #include <map>
 #include <sstream>
 
+#include "scenarios/syntax/yaml_slip.h"
+
 namespace lockstep {
 namespace {
 
@@ -230,7 +232,8 @@ void refuse_directives(const std::string& bytes, Faults& faults) {
 
 // Text that the parser cannot read is no YAML (Y01), or has an alias, anchor or tag that leads
 // nowhere (Y02).
-void report(const YAML::ParserException& error, const TreeBuilder& builder, Faults& faults) {
+void report(const YAML::ParserException& error, const TreeBuilder& builder,
+            const std::string& bytes, Faults& faults) {
   const std::string message = error.msg;
   const auto says = [&](const char* word) { return message.find(word) != std::string::npos; };
   if (dynamic_cast<const YAML::DeepRecursion*>(&error) != nullptr) {
@@ -243,7 +246,9 @@ void report(const YAML::ParserException& error, const TreeBuilder& builder, Faul
     faults.add("Y02", builder.place(error.mark), "(file)", "has a tag or directive: " + message,
                "an unquoted ! or % starts one", "the text in quotes");
   } else {
-    faults.add("Y01", builder.place(error.mark), "(file)", "is no YAML: " + message,
+    const std::string slip = yaml_slip(bytes, error.mark.line + 1);
+    faults.add("Y01", builder.place(error.mark), "(file)",
+               "is no YAML: " + (slip.empty() ? message : slip + " (" + message + ")"),
                "it cannot be read");
   }
 }
@@ -260,7 +265,7 @@ std::optional<Node> parse_document(const std::string& bytes, Faults& faults) {
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (const YAML::ParserException& error) {
-    report(error, builder, faults);
+    report(error, builder, text, faults);
     return std::nullopt;
   } catch (const Stop&) {
     // When a second document begins, the first has been read and may name the rule that is to

@@ -96,13 +96,26 @@ std::optional<Ratio> parse_ratio(std::string_view text) {
   return Ratio{std::min(saturated(whole), kMost) * 1'000'000 + saturated(digits)};
 }
 
+// Multiplies by a unit: k, M or G, with or without an i and a B; "" is none. False for other text.
+static bool times_unit(std::string_view unit, double& value) {
+  while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
+  if (unit.empty()) return true;
+  const std::size_t power = std::string_view("kmg").find(
+      static_cast<char>(std::tolower(static_cast<unsigned char>(unit.front()))));
+  if (power == std::string_view::npos) return false;
+  for (std::size_t i = 0; i <= power; ++i) value *= 1024;
+  const std::string_view rest = unit.substr(1);
+  return rest.empty() || rest == "i" || rest == "B" || rest == "b" || rest == "iB";
+}
+
 std::optional<std::int64_t> guess_int(const std::string& text) {
   std::string plain;
   std::copy_if(text.begin(), text.end(), std::back_inserter(plain),
                [](char c) { return c != '_' && c != ','; });
   char* end = nullptr;
-  const double value = std::strtod(plain.c_str(), &end);
-  if (plain.empty() || *end != '\0' || !(std::abs(value) < 9e18)) return std::nullopt;
+  double value = std::strtod(plain.c_str(), &end);
+  if (end == plain.c_str() || !times_unit(end, value) || !(std::abs(value) < 9e18))
+    return std::nullopt;
   return std::llround(value);
 }
 

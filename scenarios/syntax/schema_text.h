@@ -17,7 +17,7 @@ std::optional<double> parse_number(std::string_view text);
 // Decimal of 0 or more, at most 6 digits after the point; saturates.
 std::optional<Ratio> parse_ratio(std::string_view text);
 
-// The int that somebody meant by 1.0, 0x10, 1_000 or "3".
+// The int that somebody meant by 1.0, 0x10, 1_000, "3", 8k or 40 MB; units are powers of 1024.
 std::optional<std::int64_t> guess_int(const std::string& text);
 
 // Bytes of the UTF-8 character that the text begins with, 0 where there is none (overlong forms and

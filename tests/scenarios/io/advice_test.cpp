@@ -9,6 +9,7 @@
 namespace lockstep {
 namespace {
 
+using testing::AllOf;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
@@ -26,6 +27,15 @@ TEST(Advice, KnowsTheWordsOfOtherEngines) {
       {"fsdp: {strategy: optim-grads-params}", "optim_grads_params"},
       {"offload: {fraction: 50%}", "0.5"},
       {"cuda_graph: {impl: full_iter}", "full_iteration"},
+      {"cuda_graph: {max_seqlen: 8k}", "8192"},
+      {"data: {pack_length: 64K}", "65536"},
+      {"offload: {min_bytes: 1M}", "1048576"},
+      {"fsdp: {bucket_bytes: 40 MiB}", "41943040"},
+      {"model: {moe: {capacity_factor: None}}", "none"},
+      {"model: {core_attention: flash}", "native"},
+      {"model: {recompute: selective}", "[core_attn]"},
+      {"offload: {modules: qkv fc1}", "[qkv_linear, mlp_fc1]"},
+      {"offload: {modules: [mlp]}", "mlp_fc1"},
   };
   for (const auto& [text, means] : cases) {
     EXPECT_THAT(reading_error(with_head(text)), EndsWith(std::string("nearest legal: ") + means))
@@ -45,6 +55,25 @@ TEST(Advice, IsNotGivenWhereNothingIsNear) {
               HasSubstr("`fp16` is not one of the words [Y06]: it takes fp32 | bf16"));
 }
 
+// The nearest value must not be another one that was never meant.
+TEST(Advice, SaysWhereToGoInPlaceOfAnotherValue) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"cuda_graph: {max_packed_seqs: p99}",
+       "it takes a number: `lockstep plan-packing FILE --at p99` gives it"},
+      {"cuda_graph: {max_packed_seqs: [8, p90]}", "plan-packing FILE --at p90` gives it"},
+      {"model: {hidden: 3x2}", "it takes int 1..16384"},
+      {"cuda_graph: {modules: [full_iteration]}",
+       "the whole iteration is cuda_graph.impl: full_iteration"},
+      {"cuda_graph: {modules: full_iteration}", "cuda_graph.impl: full_iteration"},
+      {"model: {recompute: full}", "whole layers are the list of their parts"},
+      {"modules: [attn]", "sections cuda_graph, offload have a key of that name"},
+  };
+  for (const auto& [text, told] : cases) {
+    const std::string error = reading_error(with_head(text));
+    EXPECT_THAT(error, AllOf(HasSubstr(told), Not(HasSubstr("nearest")))) << text;
+  }
+}
+
 TEST(Advice, FindsKeysByTheirNamesInMegatronAndElsewhereInTheFile) {
   const std::pair<const char*, const char*> cases[] = {
       {"cuda_graph: {scope: [attn]}", "cuda_graph.modules"},
@@ -55,6 +84,7 @@ TEST(Advice, FindsKeysByTheirNamesInMegatronAndElsewhereInTheFile) {
       {"training: {lr: 1e-4}", "training.optimizer.lr"},
       {"model: {hiden: 4}", "hidden"},
       {"model: {mamba: {conv_kernel: 4}}", "model.mamba.conv_width"},
+      {"model: {moe: {router_topk: 2}}", "model.moe.top_k"},
   };
   for (const auto& [text, means] : cases) {
     EXPECT_THAT(reading_error(with_head(text)), EndsWith(std::string("nearest legal: ") + means))

@@ -56,6 +56,32 @@ TEST(Y01, RefusesACanonicalFormOfMoreThanOneMebibyte) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(40));
 }
 
+// The words are of the file, not of the parser.
+TEST(Y01, NamesTheUsualSlips) {
+  const std::pair<const char*, const char*> slips[] = {
+      {"model:\n\tpattern: \"M\"\n", "a tab indents line 4, and YAML wants spaces"},
+      {"model:\n  hidden: 32\n\tpattern: \"M\"\n", "a tab indents line 5"},
+      {"model\ndata:\n  align: 1\n", "line 3 `model` has no colon"},
+      {"model\n  hidden: 32\n", "line 3 `model` has no colon"},
+      {"model:\n  hidden 32 # x\n\n  pattern: \"M\"\n", "line 4 `hidden 32` has no colon"},
+      {"description:a\ndata:\n  align: 1\n", "line 3 `description:a` has no blank after its colon"},
+      {"description: a: b\n", "line 3 `description: a: b` has two colons"},
+      {"model:\n  hidden: 32\n    pattern: \"M\"\n",
+       "line 5 is indented more deeply than line 4, which has its value already"},
+      {"model:\n  hidden: 32\n pattern: \"M\"\n", "line 5 is indented by 1, and no section above"},
+      {"model: {hidden: 32\ntraining: {steps: 3}\n", "the { of line 3 is not closed"},
+      {"data: {documents: [[[1, 2]]}\n", "the [ of line 3 is closed by the } of line 3"},
+      {"data: {align: 1}}\n", "line 3 closes with } what nothing opened"},
+  };
+  for (const auto& [text, slip] : slips) {
+    const ReadResult read =
+        read_scenario_text(std::string("schema: 1\nname: a\n") + text, "x.yaml");
+    ASSERT_FALSE(read.ok()) << text;
+    EXPECT_EQ(read.rule(), "Y01") << text;
+    EXPECT_THAT(text_of(read.errors), HasSubstr(std::string("is no YAML: ") + slip)) << text;
+  }
+}
+
 TEST(Y01, RefusesDeepNesting) {
   // The file is level 1, data: {...} is level 2: 31 more mappings or lists are legal, though no key
   // goes there.
