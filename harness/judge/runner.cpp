@@ -82,6 +82,24 @@ std::optional<RunFinding> judge_costs(const JudgedCase& one, const RunOutcome& f
   return {};
 }
 
+// Returns a sentence if the folder's costs.txt has rows, and none of this form of the scenario: the
+// judge of costs compared nothing then. "" for folders without rows.
+std::string uncompared_costs(const Scenario& scenario) {
+  const std::vector<CostRow> rows = cost_rows_in(scenario.folder);
+  const std::string digest = cost_digest(scenario), numerics = to_text(scenario.numerics.front());
+  bool is_there = false;
+  for (const CostRow& row : rows) {
+    if (row.numerics == numerics && row.digest == digest) return "";
+    is_there = is_there || (row.name == scenario.name && row.numerics == numerics);
+  }
+  if (rows.empty()) return "";
+  return "costs are not compared: " +
+         std::string(is_there ? "the scenario was edited since its row was written to "
+                              : "the scenario has no row in ") +
+         cost_file(scenario.folder) +
+         "; lockstep verify --device sim --update-costs FILE writes one";
+}
+
 // Returns a finding if engine and oracle were given other documents than the scenario means.
 std::optional<RunFinding> judge_documents(const JudgedCase& one) {
   // Processes open the same source, so one of them looks at it for all.
@@ -165,8 +183,11 @@ class Case {
     if (documents) return apply(*documents);
     if (!first_) return;
     result_.costs = *first_->costs;
-    const auto cost = options_.costs ? judge_costs(one, *first_) : std::nullopt;
-    if (cost) apply(*cost);
+    if (!options_.costs) return;
+    if (const auto cost = judge_costs(one, *first_)) return apply(*cost);
+    const std::string uncompared = uncompared_costs(scenario_);
+    const bool is_told = std::ranges::find(result_.blind, uncompared) != result_.blind.end();
+    if (!uncompared.empty() && !is_told) result_.blind.push_back(uncompared);
   }
 
   bool is_first(const SimOptions& sim) const {

@@ -450,6 +450,23 @@ TEST_F(CommandLine, AResumedTrainingIsTheOneThatWasNeverInterrupted) {
   EXPECT_THAT(nowhere.err, HasSubstr("--checkpoint-within needs --checkpoint"));
 }
 
+// What is not compared must not look as if it had been.
+TEST_F(CommandLine, AScenarioWhoseCostsAreNotComparedIsTold) {
+  const std::string file = folder_.file("case.yaml", kSmall),
+                    told = "blind: costs are not compared";
+  EXPECT_THAT(run_lockstep("verify --device sim " + file).out, Not(HasSubstr(told)));
+  ASSERT_EQ(run_lockstep("verify --device sim --update-costs " + file).status, 0);
+  EXPECT_THAT(run_lockstep("verify --device sim " + file).out, Not(HasSubstr(told)));
+  folder_.file("case.yaml", kSmall + std::string("training: {steps: 2}\n"));
+  const Ran edited = run_lockstep("verify --device sim " + file);
+  EXPECT_EQ(edited.status, 0) << edited.out;
+  EXPECT_THAT(edited.out, HasSubstr(told + ": the scenario was edited since"));
+  const std::string other = folder_.file(
+      "other.yaml", "schema: 1\nname: other\nnumerics: [fp32]\ntraining: {steps: 4}\n");
+  EXPECT_THAT(run_lockstep("verify --device sim " + other).out,
+              HasSubstr(told + ": the scenario has no row in"));
+}
+
 TEST_F(CommandLine, BenchMeasuresAllThreeModes) {
   const Ran ran = run_lockstep("bench --device sim --budget 0.05 --json " + (folder_ / "b.json") +
                                " " + library_file("packed-fallback-mix"));
