@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ enum class Verdict : std::uint8_t {
   skipped,   // Not run: this machine or this build cannot. Never a pass.
 };
 const char* to_text(Verdict verdict);
+inline std::ostream& operator<<(std::ostream& out, Verdict verdict) {
+  return out << to_text(verdict);
+}
 
 // The first tensor in program order whose bits differ, down to the element. -1 where a field has no
 // meaning.

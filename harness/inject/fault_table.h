@@ -4,6 +4,7 @@
 // finds that line when lockstep is built.
 #pragma once
 
+#include <array>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,6 +45,11 @@ inline constexpr std::string_view kLeak = "cross-document leak", kPadding = "pad
                                   kHost = "host-sync", kExperts = "experts", kSharding = "sharding",
                                   kCost = "cost that changes no bit", kSize = "rare size",
                                   kJudge = "judge";
+
+inline constexpr std::array kBugClasses{
+    kLeak,  kPadding, kIndex,    kOrder,    kRandom, kLoss,   kRace,     kStale,
+    kReuse, kAddress, kCapture,  kFallback, kWarmup, kResume, kTeardown, kLaunch,
+    kHost,  kExperts, kSharding, kCost,     kSize,   kJudge};
 
 std::span<const FaultRow> kernel_fault_rows();  // In the order of the ops.
 std::span<const FaultRow> engine_fault_rows();  // Sorted by name.

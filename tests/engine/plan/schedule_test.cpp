@@ -13,6 +13,10 @@ TEST(Schedule, RunsThreeInFlightOfFourAsTheSchemaSays) {
   EXPECT_EQ(one_forward_one_backward(4, 3), want);
 }
 
+TEST(Schedule, APassIsPrintedAsItIsWritten) {
+  EXPECT_EQ(testing::PrintToString(one_forward_one_backward(2, 2)), "{ F0, F1, B0, B1 }");
+}
+
 TEST(Schedule, KeepsItsDepthAndItsOrderForEveryCount) {
   for (int count = 1; count <= 12; ++count) {
     for (int depth = 1; depth <= count; ++depth) {

@@ -152,6 +152,10 @@ TEST(FailureClass, NamesTheFileThatIsKeptWhereverItsFirstCaseLies) {
   EXPECT_EQ(campaign_json({}, report).at("classes").at(0).at("file"), "loss-a-0123abcd.yaml");
 }
 
+TEST(Verdicts, ArePrintedAsWords) {
+  EXPECT_EQ(testing::PrintToString(Verdict::gave_up), "gave_up");
+}
+
 TEST(FurtherRuns, TellARaceFromACertainty) {
   const CaseResult failed = differs("head.weight.gradient"), held;
   const CaseRecord certain = classified(failed, {{failed, "a"}, {failed, "a"}});

@@ -1,6 +1,7 @@
 // The tables of faults and of aliases against the sources.
 #include "harness/inject/fault_table.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <regex>
 #include <set>
 
+#include "harness/inject/document_fault.h"
 #include "harness/inject/fault_aliases.h"
 #include "tests/support/tree.h"
 
@@ -59,6 +61,14 @@ TEST(FaultTable, NamesEachFaultOnce) {
   EXPECT_TRUE(std::is_sorted(engine.begin(), engine.end()));
   all.insert(all.end(), engine.begin(), engine.end());
   EXPECT_EQ(as_set(all).size(), all.size());
+}
+
+// The failure lists the classes that there are.
+TEST(FaultTable, HasAKnownClassInEachRow) {
+  for (const auto& rows : {kernel_fault_rows(), engine_fault_rows(), document_fault_rows()}) {
+    for (const FaultRow& row : rows)
+      EXPECT_THAT(kBugClasses, testing::Contains(row.bug_class)) << row.name;
+  }
 }
 
 TEST(FaultTable, KnowsWhereEachFaultIs) {

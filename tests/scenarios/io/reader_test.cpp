@@ -170,14 +170,17 @@ TEST(Reader, EveryDefaultIsTheOneThatIsPrinted) {
       read_scenario_text("schema: 1\nname: all-defaults\nnumerics: [fp32]\n", "file.yaml");
   ASSERT_TRUE(printed.ok()) << printed.errors.front().text();
   ASSERT_TRUE(bare.ok()) << bare.errors.front().text();
-  EXPECT_EQ(canonical_form(printed.scenario), canonical_form(bare.scenario));
+  EXPECT_EQ(canonical_form(printed.scenario), canonical_form(bare.scenario))
+      << "edit kEveryDefault above: a key there has another default than in the schema";
   Scenario made;
   made.name = "all-defaults";
-  EXPECT_EQ(canonical_form(made), canonical_form(bare.scenario));
+  EXPECT_EQ(canonical_form(made), canonical_form(bare.scenario))
+      << "a field of scenarios/scenario.h has another default than its key in schema.cpp";
   // For keys that the canonical form leaves out here.
   for (const Key& key : schema()) {
     if (key.path == "description") continue;
-    EXPECT_EQ(key.write(printed.scenario, Style::json), key.write(made, Style::json)) << key.path;
+    EXPECT_EQ(key.write(printed.scenario, Style::json), key.write(made, Style::json))
+        << key.path << ": edit its line in kEveryDefault above, or its default in scenario.h";
   }
 }
 
@@ -187,7 +190,9 @@ TEST(Reader, KnowsTheKeysInTheOrderThatIsPrinted) {
   std::size_t at = 0;
   for (const std::string& key : order) {
     const std::size_t found = std::string(kEveryDefault).find(key, at);
-    ASSERT_NE(found, std::string::npos) << key << " is missing or too early";
+    ASSERT_NE(found, std::string::npos)
+        << key << " is missing or too early: give it a line in kEveryDefault above, in the order "
+        << "of scenarios/schema/schema.cpp";
     at = found + key.size();
   }
 }
