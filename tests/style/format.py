@@ -28,10 +28,13 @@ def main():
     def complaint(path):
         done = subprocess.run([*command, "--dry-run", path], text=True, capture_output=True, check=True)
         first = re.search(r":(\d+):\d+: (warning|error)", done.stderr)
-        return f"{path.relative_to(options.root)}:{first[1]}: not as clang-format has it; build the target `format`" if first else ""
+        return f"{path.relative_to(options.root)}:{first[1]}: not as clang-format has it" if first else ""
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         complaints = [text for text in pool.map(complaint, files) if text]
+    if complaints:
+        print("To mend all of these: cmake --build BUILD --target format, or "
+              f"python3 {sys.argv[0]} --root {options.root} --clang-format={options.clang_format} --fix")
     source.finish(complaints, len(files), "format")
 
 

@@ -72,7 +72,8 @@ def complaints_of(name, text, exists):
         if "/" not in target or target.startswith(".") or not exists(target):
             yield f"{place}: write the path from the root of the repository"
         elif other != folder and other not in ALLOWED[folder]:
-            yield f"{place}: {folder} may include {sorted(ALLOWED[folder]) or 'nothing of ours'}"
+            yield (f"{place}: {folder} may include {', '.join(sorted(ALLOWED[folder])) or 'nothing of ours'}: move what both need there, "
+                   "or have the caller pass it in (docs/architecture.md)")
 
 
 def rooms_below():
@@ -93,13 +94,16 @@ def room_complaints(texts):
     edges = ratchets.folder_edges(texts)
     for room in sorted({name.rsplit("/", 1)[0] for name in texts}):
         if room not in allowed:
-            yield f"{room}: give the room a floor in FLOORS"
+            yield f"{room}: give the room a floor in FLOORS of tests/style/include_arrows.py, and a line in docs/architecture.md"
             continue
         for other in sorted(edges.get(room, ())):
             if other.split("/")[0] == room.split("/")[0] and other not in allowed[room]:
-                yield f"{room} includes {other}, which is not on a lower floor"
+                where = next(name for name, text in texts.items() if name.rsplit("/", 1)[0] == room and any(
+                    target in texts and target.rsplit("/", 1)[0] == other for target in ratchets.INCLUDE.findall(text)))
+                yield (f"{where}: {room} includes {other}, which is not on a lower floor: move what both need down, "
+                       "or have the caller pass it in (docs/architecture.md)")
     for circle in ratchets.circles(edges):
-        yield f"these include each other: {' '.join(circle)}"
+        yield f"these include each other: {' '.join(circle)}: one of the includes must go, or what both need moves down"
 
 
 def link_complaints(name, text):
@@ -127,7 +131,8 @@ def test_itself():
                        "oracle/b.cpp": '// #include "kernels/ops/linear.h"\n'}.items():
         assert not list(complaints_of(name, text, lambda path: True)), name
     up = {"engine/device/a.h": '#include "engine/comm/b.h"\n', "engine/comm/b.h": ""}
-    assert list(room_complaints(up)) == ["engine/device includes engine/comm, which is not on a lower floor"]
+    assert [text.startswith("engine/device/a.h: engine/device includes engine/comm, which is not on a lower floor: move") for text in
+            room_complaints(up)] == [True]
     circle = dict(up, **{"engine/comm/b.h": '#include "engine/device/a.h"\n'})
     assert any("each other" in text for text in room_complaints(circle))
     assert list(room_complaints({"engine/cellar/a.h": ""})) and not list(room_complaints({"engine/comm/b.h": ""}))

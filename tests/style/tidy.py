@@ -55,7 +55,7 @@ BANS = [
 ]
 # Looked for in what CMake reads.
 FLAGS = re.compile(r"-ffast-math|-Ofast|-funsafe-math|use_fast_math|ffp-contract=(fast|on)|--?fmad=true")
-HEADER_ONCE = "a header starts with #pragma once, after its comment"
+HEADER_ONCE = "a header starts with #pragma once, after its comment: write it there"
 LONGEST = 650
 POINT = re.compile(r"\bfaulty(?:<[^<>]*>)?\(")
 # A condition, the header of a loop, or what stands before a question mark.
@@ -75,7 +75,7 @@ def name_complaints(name, code):
     """Functions at namespace level and file names are snake_case."""
     stem = name.rsplit("/", 1)[1].split(".")[0]
     if not SNAKE.fullmatch(stem):
-        yield f"{name}: file names are snake_case"
+        yield f"{name}: file names are snake_case: rename the file"
     for match in FUNCTION.finditer(code):
         if match[0].split()[0] in KEYWORDS or NOT_OURS.match(match["name"]) or match["name"].isupper():
             continue
@@ -88,7 +88,7 @@ def flag_complaints(name, text):
     for number, line in enumerate(text.splitlines(), 1):
         match = FLAGS.search(line.split("#")[0])
         if match:
-            yield f"{name}:{number}: {match[0]}: arithmetic contract 0.3 forbids it"
+            yield f"{name}:{number}: {match[0]}: take it out, since arithmetic contract 0.3 forbids it"
 
 
 def blocks(code):
@@ -122,7 +122,7 @@ def fault_complaints(name, text):
         count = len(POINT.findall(code[begin:end]))
         if count > POINTS_OF_A_FUNCTION:
             line = code.count("\n", 0, begin) + 1
-            yield f"{name}:{line}: {count} fault points in one function; at most {POINTS_OF_A_FUNCTION}"
+            yield f"{name}:{line}: {count} fault points in one function; at most {POINTS_OF_A_FUNCTION}: split it"
 
 
 def complaints_of(name, text):
@@ -134,9 +134,9 @@ def complaints_of(name, text):
         yield f"{name}: {HEADER_ONCE}"
     lines = text.count("\n")
     if lines > LONGEST:
-        yield f"{name}: {lines} lines; look for the second concept"
+        yield f"{name}: {lines} lines, at most {LONGEST}: find the second concept in it, and give that a file of its own"
     if text and not text.endswith("\n"):
-        yield f"{name}: ends without a line end"
+        yield f"{name}: ends without a line end: add one"
     yield from name_complaints(name, code)
 
 
@@ -181,7 +181,7 @@ def main():
         complaints += flag_complaints(str(path.relative_to(root)), path.read_text())
     tests = [str(path.relative_to(root / "tests")) for path in files if path.name.endswith("_test.cpp")]
     lists = "".join(path.read_text() for path in source.files(root, suffixes=(".txt",)) if path.name == "CMakeLists.txt")
-    complaints += [f"tests/{name}: no CMakeLists.txt has a lockstep_test of it" for name in unbuilt(tests, lists)]
+    complaints += [f"tests/{name}: no CMakeLists.txt has a lockstep_test of it: add its line to the one of its folder" for name in unbuilt(tests, lists)]
     source.finish(complaints, len(files), "tidy")
 
 
