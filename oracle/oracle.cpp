@@ -53,6 +53,21 @@ std::vector<Tensor> tensors(const Boundaries& pack, Saved<float>& saved) {
   return list;
 }
 
+// What the metadata of a pack must hold, named like Written.
+std::vector<Tensor> tables(const Boundaries& boundaries, const PackedBatch& pack) {
+  std::vector<std::int64_t> position(pack.rows), number(pack.rows);
+  for (const Piece& document : pack.documents) {
+    for (std::int64_t i = 0; i < document.rows; ++i) {
+      position[document.first + i] = i;
+      number[document.first + i] = document.number;
+    }
+  }
+  return {row_of("pack_metadata.cu_seqlens", boundaries.cu_seqlens),
+          row_of("pack_metadata.cu_seqlens_padded", boundaries.cu_seqlens_padded),
+          row_of("pack_metadata.row_position", position),
+          row_of("pack_metadata.row_number", number)};
+}
+
 float inverse_targets(std::int64_t targets) {
   return div(1.0f, static_cast<float>(targets == 0 ? 1 : targets));
 }
@@ -141,11 +156,13 @@ struct Oracle::State {
     const auto walk_as = [&]<class Precision>(Precision) {
       ReferenceModel<Precision> walk(
           {scenario.model, layout, rope, pack, weights, expert_bias, inv_m, result.gradients,
-           result.experts, saved, mutant, Precision::kFp8 ? &fp8 : nullptr},
+           result.experts, saved, mutant, Precision::kFp8 ? &fp8 : nullptr,
+           options.keep_written ? &result.written : nullptr},
           dropout);
       result.loss = walk.forward(inverse, train);
       if (train) walk.backward();
     };
+    if (options.keep_written) result.written = tables(boundaries_of(scenario, microbatch), pack);
     if (options.numerics == Numerics::fp32) walk_as(Fp32());
     if (options.numerics == Numerics::bf16) walk_as(Bf16());
     if (options.numerics == Numerics::fp8) walk_as(Fp8());

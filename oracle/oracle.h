@@ -9,18 +9,11 @@
 
 #include "oracle/model/parameter.h"
 #include "oracle/model/statistics.h"
+#include "oracle/model/written.h"
 #include "scenarios/documents/documents.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep::oracle {
-
-// [rows, cols], row-major. Names are those of docs/tensors.md, so that a difference can be placed.
-struct Tensor {
-  std::string name;
-  int layer = -1;  // Symbol index, -1 outside the layers.
-  std::int64_t rows = 0, cols = 0;
-  std::vector<float> values;
-};
 
 struct MicrobatchResult {
   float loss = 0;
@@ -32,6 +25,9 @@ struct MicrobatchResult {
   // the first operand with an Inf or a NaN, which is a violation; "" if there is none.
   std::vector<std::uint32_t> amaxes = {};
   std::string fp8_failure = {};
+  // The values that each op wrote, forward and backward, if kept: by op and operand
+  // (docs/tensors.md), such as "conv_backward.dx".
+  std::vector<Tensor> written = {};
 };
 
 struct StepResult {
@@ -44,6 +40,7 @@ struct Options {
   Numerics numerics = Numerics::fp32;
   bool keep_activations = true;
   bool keep_gradients = true;
+  bool keep_written = false;
   std::string mutation;  // A planted error of Oracle::mutations(), "" for none.
 };
 

@@ -14,6 +14,7 @@
 
 #include "engine/device/backend_communicator.h"
 #include "engine/device/profiler.h"
+#include "engine/device/step_location.h"
 #include "kernels/submission/submission.h"
 
 namespace lockstep {
@@ -198,6 +199,9 @@ struct SimOptions {
   // Appended to in order of execution; must outlive the backend.
   std::vector<SimStep>* trace = nullptr;
   Profiler* profiler = nullptr;  // Must outlive the backend.
+  // Called when an op has run, before any other runs. Of an op in a graph, step and microbatch are
+  // those of the launch, where the launch is part of one.
+  std::function<void(const Submission&, const StepLocation&)> op_ran = {};
 };
 std::unique_ptr<Backend> open_sim(const SimOptions& options = {});
 

@@ -316,6 +316,7 @@ void SimBackend::launch(BackendGraph* graph, BackendStream* stream) {
   auto run = std::make_shared<SimRun>();
   run->graph = graph->graph;
   if (current_place) run->step = current_place->step;
+  if (current_place) run->microbatch = current_place->microbatch;
   run->previous = graph->last_launch;
   run->finished = std::make_shared<SimMark>();
   run->finished->stream = stream;

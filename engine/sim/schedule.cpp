@@ -375,6 +375,11 @@ const char* SimSchedule::execute(const SimWork& work, const SimRun* launched) {
     const OpScope scope({one->op.type().name, one->place, launched != nullptr},
                         launched ? launched->step : one->place.step);
     one->op.run_on_host();
+    if (options_.op_ran) {
+      StepLocation place = running_op->place;
+      if (launched && launched->microbatch >= 0) place.microbatch = launched->microbatch;
+      options_.op_ran(one->op, place);
+    }
     return one->op.type().name;
   }
   if (const auto* copy = std::get_if<SimCopy>(&work)) {

@@ -101,7 +101,8 @@ struct SimGraph {
 // One launch of a graph.
 struct SimRun {
   std::shared_ptr<const SimGraph> graph;
-  int step = -1;               // The launch is part of it.
+  int step = -1;               // The launch is part of it,
+  int microbatch = -1;         // and of this one; -1 for a graph of several.
   int number = 0;              // Among all launches, in order of the calls.
   std::vector<int> waits_for;  // For each node, the edges not yet met.
   std::vector<int> ready;      // Nodes whose edges are met, in order of capture.

@@ -25,6 +25,7 @@ struct RunOptions {
   PlantedFault planted = {};
   bool edges = false;       // List the edges that protect nothing.
   bool costs = true;        // Hold what is asked of the device against costs.txt.
+  bool names_op = true;     // Run a case that differs again, to name the op that is wrong.
   bool bits_alone = false;  // Compare values only, without the checker and the dry-run ledger.
   std::optional<SimOptions::Policy> policy = {};  // It replaces the scenario's schedules.
   const LocalRanks* ranks = nullptr;              // Null: all of the scenario's.

@@ -49,6 +49,21 @@ struct FirstDifference {
   friend bool operator==(const FirstDifference&, const FirstDifference&) = default;
 };
 
+// The first op, in the order in which the ops ran, that wrote something else than the oracle's. All
+// that ran before it and can be compared wrote the oracle's values.
+struct WrongOp {
+  std::int64_t step = -1, rank = 0, microbatch = -1, layer = -1;
+  bool backward = false;
+  std::string op;  // "": there is none, so the difference comes from behind the ops of the passes.
+  std::string operand;  // The first of those it wrote that differs.
+  struct Input {
+    std::string operand, writers;  // The ops that wrote it last; "" where none did.
+    friend bool operator==(const Input&, const Input&) = default;
+  };
+  std::vector<Input> inputs = {};
+  friend bool operator==(const WrongOp&, const WrongOp&) = default;
+};
+
 // One scenario in one precision.
 struct CaseResult {
   std::string name;
@@ -61,6 +76,7 @@ struct CaseResult {
   JudgeKind judge = JudgeKind::none;
   std::string reason;
   std::optional<FirstDifference> first_difference;
+  std::optional<WrongOp> wrong_op = {};    // Only where a run looked for it.
   std::vector<HazardRecord> hazards = {};  // The hazard that is told, where that is the judge.
   Counters counters;
   Costs costs = {};  // The costs of the first run without readbacks on the simulated device.

@@ -106,6 +106,9 @@ void compare_state(RunOutcome& outcome, const ReferenceResults& reference,
 SimOptions JudgedCase::simulator(std::int64_t seed) const {
   SimOptions sim = sim_options(scenario, seed);
   if (options.policy) sim.policy = *options.policy;
+  if (watch != nullptr) {
+    sim.op_ran = [this](const Submission& op, const StepLocation& place) { watch->ran(op, place); };
+  }
   return sim;
 }
 

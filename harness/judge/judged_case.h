@@ -15,6 +15,7 @@
 #include "harness/judge/compared_run.h"
 #include "harness/judge/eager_reference.h"
 #include "harness/judge/expected_steps.h"
+#include "harness/judge/op_watch.h"
 #include "harness/judge/run_progress.h"
 
 namespace lockstep {
@@ -23,6 +24,7 @@ struct JudgedCase {
   const Scenario& scenario;
   const RunOptions& options;
   const DataSource& data;
+  OpWatch* watch = nullptr;  // Is told of every op of a run on the simulated device.
 
   bool checks_hazards() const { return scenario.checker.hazards && !options.bits_alone; }
   Observer* observer(Checker& checker) const { return checks_hazards() ? &checker : nullptr; }

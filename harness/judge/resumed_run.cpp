@@ -56,13 +56,15 @@ std::string unmet_launches(const JudgedCase& one, const Scenario& scenario, cons
 
 }  // namespace
 
-RunOutcome resumed_run(const JudgedCase& one, const ReferenceResults& reference,
-                       const SimOptions& sim) {
+static RunOutcome run_in_parts(const JudgedCase& one, const ReferenceResults& reference,
+                               const SimOptions& sim, std::string& path) {
   return outcome_of([&](RunOutcome& outcome) {
     const RunFolder folder;
+    path = folder.path() + "/";
     const RunProgress progress(one.options, "resumed run", one.scenario.training.steps);
     for (const Part& part : parts_of(one)) {
       const Scenario scenario = by_ranks(one.scenario, part.ranks);
+      if (one.watch != nullptr) one.watch->begin(part.ranks);
       RunOptions options = one.options;
       LocalRanks ranks;
       if (options.ranks != nullptr && !one.ranks_are_processes()) {
@@ -96,6 +98,18 @@ RunOutcome resumed_run(const JudgedCase& one, const ReferenceResults& reference,
       outcome.resumes += !part.last;
     }
   });
+}
+
+// The folder's name is another in each run, and a report is the same in each.
+RunOutcome resumed_run(const JudgedCase& one, const ReferenceResults& reference,
+                       const SimOptions& sim) {
+  std::string path;
+  RunOutcome outcome = run_in_parts(one, reference, sim, path);
+  if (!outcome.finding || path.empty()) return outcome;
+  std::string& reason = outcome.finding->reason;
+  for (std::size_t at = reason.find(path); at != std::string::npos; at = reason.find(path))
+    reason.erase(at, path.size());
+  return outcome;
 }
 
 }  // namespace lockstep

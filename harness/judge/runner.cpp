@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -141,7 +142,8 @@ class Case {
     if (device_fault(options_.planted.engine))
       result_.counters[Counter::door_faults_struck] = triggered_;
     if (!options_.planted.engine.empty())
-      result_.counters[Counter::planted_fault_met] = triggered_ + fault_points_met() - met_before;
+      result_.counters[Counter::planted_fault_met] =
+          triggered_ + fault_points_met() - met_before - met_again_;
     result_.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (!holds()) {  // The token names the schedule that failed.
@@ -160,7 +162,8 @@ class Case {
     RunOutcome reference =
         one.has_step_judge() ? observed_run(one, seed_) : reference_run(one, seed_);
     apply(reference);
-    if (!holds()) return;
+    if (!holds())
+      return name_op(one, [&](const JudgedCase& again) { return observed_run(again, seed_); });
     ReferenceResults results = std::move(*reference.reference);
     for (std::int64_t i = 0; i < count && holds(); ++i) {
       seed_ = (schedule.seed + i) & kMostSeed;
@@ -169,7 +172,7 @@ class Case {
       if (last_.program) program_ = std::move(*last_.program);
       if (last_.costs) first_ = last_;
       if (!holds() && (result_.first_difference || result_.judge == JudgeKind::remote_failure))
-        name_better(one);
+        name_better(one, results);
     }
     if (holds() && one.explores()) explore_schedules(one, results);
     if (holds() && !scenario_.training.resume_at.empty()) resume(one, results);
@@ -196,12 +199,35 @@ class Case {
 
   // The difference was found in an unobserved run. An observed run of the same schedule may name an
   // earlier tensor.
-  void name_better(const JudgedCase& one) {
+  void name_better(const JudgedCase& one, const ReferenceResults& results) {
     if (!one.has_step_judge()) return;
     const RunOutcome observed = observed_run(one, seed_);
-    if (!observed.holds()) return apply(observed);
+    if (!observed.holds()) {
+      apply(observed);
+      return name_op(one, [&](const JudgedCase& again) { return observed_run(again, seed_); });
+    }
     triggered_ += observed.triggered;
     result_.reason += "; seen only when nobody looks at the device between passes";
+    name_op(one, [&](const JudgedCase& again) {
+      return unobserved_run(again, results, again.simulator(seed_), false);
+    });
+  }
+
+  // Makes the run that has just differed once more, in which every op is compared when it has run.
+  // The passes of a capture compute what no step asks for, and a process sees its own ranks alone.
+  void name_op(const JudgedCase& one, const std::function<RunOutcome(const JudgedCase&)>& run) {
+    const bool is_watched = options_.names_op && options_.device == "sim" && one.has_step_judge() &&
+                            !one.ranks_are_processes() && scenario_.cuda_graph.capture_passes == 0;
+    // The metadata of a pack are what one op wrote, or of a size that it was given.
+    const bool is_named = result_.judge == JudgeKind::metadata;
+    if (!result_.first_difference || is_named || !is_watched) return;
+    const std::int64_t met_before = fault_points_met();
+    OpWatch watch(scenario_, *data_, options_.planted.oracle);
+    JudgedCase again = one;
+    again.watch = &watch;
+    run(again);
+    result_.wrong_op = watch.first().value_or(WrongOp());
+    met_again_ += fault_points_met() - met_before;
   }
 
   void resume(const JudgedCase& one, const ReferenceResults& results) {
@@ -209,7 +235,11 @@ class Case {
     const RunOutcome resumed = resumed_run(one, results, one.simulator(seed_));
     apply(resumed);
     result_.counters[Counter::resumes] = resumed.resumes;
-    if (!holds()) result_.reason += "; seen only in the run that is saved and loaded on its way";
+    if (holds()) return;
+    result_.reason += "; seen only in the run that is saved and loaded on its way";
+    name_op(one, [&](const JudgedCase& again) {
+      return resumed_run(again, results, again.simulator(seed_));
+    });
   }
 
   void explore_schedules(const JudgedCase& one, const ReferenceResults& results) {
@@ -250,6 +280,7 @@ class Case {
   RunOutcome last_;                  // The last unobserved run.
   std::optional<RunOutcome> first_;  // The first one, which counted costs.
   std::int64_t seed_ = 0;
+  std::int64_t met_again_ = 0;  // Fault points met in the run that names the op.
   std::int64_t triggered_ = 0;  // How often the planted device fault took effect, in all runs.
 };
 

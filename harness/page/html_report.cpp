@@ -96,6 +96,10 @@ std::string difference(const CaseResult& result) {
   for (const auto& [name, value] : difference_rows(*result.first_difference)) {
     rows += "<tr><th>" + html(name) + "</th><td>" + html(value) + "</td></tr>\n";
   }
+  if (result.wrong_op) {
+    for (const auto& [name, value] : wrong_op_rows(*result.wrong_op))
+      rows += "<tr><th>" + html(name) + "</th><td>" + html(value) + "</td></tr>\n";
+  }
   return "<table class=\"place\">\n" + rows + "</table>\n" + picture(result);
 }
 

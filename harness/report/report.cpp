@@ -10,6 +10,7 @@
 #include "harness/base/markup.h"
 #include "harness/base/shell_word.h"
 #include "harness/base/version.h"
+#include "harness/report/counted_call.h"
 #include "harness/report/result_json.h"
 #include "scenarios/syntax/schema_text.h"
 
@@ -183,7 +184,10 @@ static std::string writer_of(const FirstDifference& where) {
       {".weight.gradient", "linear_weight_gradient"},
       {"aux_loss", "router_loss"},
       {"z_loss", "router_loss"},
-      {"loss", "microbatch_loss"}};
+      {"loss", "microbatch_loss"},
+      {"norm", "gradient_norm"},
+      {"clip", "gradient_norm"},
+      {"learning_rate", "the host, for adamw"}};
   if (!where.got_from.empty()) return "";
   for (const auto& [name, op] : kWriters) {
     if (where.tensor.ends_with(name)) return op;
@@ -227,6 +231,24 @@ std::vector<std::pair<std::string, std::string>> difference_rows(const FirstDiff
   return rows;
 }
 
+std::vector<std::pair<std::string, std::string>> wrong_op_rows(const WrongOp& wrong) {
+  if (wrong.op.empty()) {
+    return {{"first op",
+             "none: each op of the passes wrote the oracle's values, so look at what follows them, "
+             "and at copies"}};
+  }
+  std::string reads;
+  for (const WrongOp::Input& input : wrong.inputs) {
+    reads += (reads.empty() ? "" : "; ") + input.operand +
+             (input.writers.empty() ? " of no op" : " of " + input.writers);
+  }
+  return {{"first op", wrong.op + where_part("layer", wrong.layer) +
+                           where_part("microbatch", wrong.microbatch) + ", step " +
+                           std::to_string(wrong.step) + where_part("rank", wrong.rank) + ": its `" +
+                           wrong.operand + "` is the first that is wrong"},
+          {"it reads", reads}};
+}
+
 std::string failure_block(const CaseResult& result) {
   std::ostringstream out;
   out << "FAIL " << result.name << " (" << result.numerics << ") " << to_text(result.verdict)
@@ -235,6 +257,13 @@ std::string failure_block(const CaseResult& result) {
     for (const auto& [name, value] : difference_rows(*result.first_difference)) {
       out << "  " << padded(name, 10) << value << "\n";
     }
+  }
+  const bool counts = result.judge == JudgeKind::vacuous || result.judge == JudgeKind::counters;
+  const std::string call = counts ? counted_call(result.reason) : "";
+  if (!call.empty()) out << "  " << padded("counts", 10) << call << "\n";
+  if (result.wrong_op) {
+    for (const auto& [name, value] : wrong_op_rows(*result.wrong_op))
+      out << "  " << padded(name, 10) << value << "\n";
   }
   if (!result.replay.empty()) out << "  replay: " << result.replay << "\n";
   return shown_lines(out.str());

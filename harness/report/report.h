@@ -16,6 +16,7 @@ std::string seconds_text(double seconds);  // "1.234"
 bool fails(const CaseResult& result);
 // The lines of a report about it, in order: place, tensor, element, engine, oracle, distance.
 std::vector<std::pair<std::string, std::string>> difference_rows(const FirstDifference& where);
+std::vector<std::pair<std::string, std::string>> wrong_op_rows(const WrongOp& wrong);
 // On a terminal verdicts have colours, what failed has no reason, since its block has it, and the
 // columns of counters are left out where they do not fit.
 std::string table(const std::vector<CaseResult>& results, const Terminal& terminal = {});

@@ -70,6 +70,23 @@ FirstDifference difference_from_json(const json::object& object) {
   return where;
 }
 
+WrongOp wrong_op_from_json(const json::object& object) {
+  const auto number = [&](const char* key) { return object.at(key).to_number<std::int64_t>(); };
+  WrongOp wrong{.step = number("step"),
+                .rank = number("rank"),
+                .microbatch = number("microbatch"),
+                .layer = number_or_minus_one(object.at("layer")),
+                .backward = object.at("backward").as_bool(),
+                .op = text_of(object, "op"),
+                .operand = text_of(object, "operand"),
+                .inputs = {}};
+  for (const json::value& input : object.at("inputs").as_array()) {
+    wrong.inputs.push_back(
+        {text_of(input.as_object(), "operand"), text_of(input.as_object(), "writers")});
+  }
+  return wrong;
+}
+
 HazardSide side_from_json(const json::object& object) {
   const auto number = [&](const char* key) { return object.at(key).to_number<std::int64_t>(); };
   return {.stream = text_of(object, "stream"),
@@ -156,6 +173,20 @@ json::object to_json(const FirstDifference& where) {
   return object;
 }
 
+json::object to_json(const WrongOp& wrong) {
+  json::array inputs;
+  for (const WrongOp::Input& input : wrong.inputs)
+    inputs.push_back({{"operand", input.operand}, {"writers", input.writers}});
+  return {{"step", wrong.step},
+          {"rank", wrong.rank},
+          {"microbatch", wrong.microbatch},
+          {"layer", number_or_null(wrong.layer)},
+          {"backward", wrong.backward},
+          {"op", wrong.op},
+          {"operand", wrong.operand},
+          {"inputs", std::move(inputs)}};
+}
+
 json::object to_json(const CaseResult& result) {
   const json::object counters = to_json(result.counters);
   const json::value difference = result.first_difference
@@ -172,6 +203,7 @@ json::object to_json(const CaseResult& result) {
                       {"seconds", result.seconds},
                       {"replay", result.replay},
                       {"device", to_json(result.device)}};
+  if (result.wrong_op) object["wrong_op"] = to_json(*result.wrong_op);
   if (!result.hazards.empty()) {
     json::array& list = object["hazards"].emplace_array();
     for (const HazardRecord& one : result.hazards) list.push_back(to_json(one));
@@ -198,6 +230,8 @@ CaseResult result_from_json(const json::value& value) {
   if (const json::object* difference = object.at("first_difference").if_object()) {
     result.first_difference = difference_from_json(*difference);
   }
+  if (const json::value* wrong = object.if_contains("wrong_op"))
+    result.wrong_op = wrong_op_from_json(wrong->as_object());
   if (const json::value* hazards = object.if_contains("hazards")) {
     for (const json::value& one : hazards->as_array())
       result.hazards.push_back(hazard_from_json(one.as_object()));

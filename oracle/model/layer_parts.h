@@ -5,6 +5,7 @@
 #include "oracle/model/layout.h"
 #include "oracle/model/saved.h"
 #include "oracle/model/statistics.h"
+#include "oracle/model/written.h"
 #include "oracle/ops/linear.h"
 #include "oracle/ops/rope.h"
 
@@ -26,7 +27,8 @@ struct Pass {
       experts;  // For this microbatch, one entry per layer of experts.
   Saved<Real>& saved;
   Mutant mutant;
-  Fp8Pass* fp8 = nullptr;  // With fp8 numerics.
+  Fp8Pass* fp8 = nullptr;      // With fp8 numerics.
+  Written* written = nullptr;  // The values that each op wrote, if they are kept.
 };
 
 template <class Precision>
@@ -41,6 +43,15 @@ class LayerParts {
         index_(index),
         first_(pass.layout.first[index]) {}
 
+  // Notes what an op of this layer wrote.
+  template <class Number>
+  void wrote(const char* name, const Matrix<Number>& values) const {
+    note_written(pass_.written, name, index_, values);
+  }
+  template <class Number>
+  void wrote(const char* name, std::int64_t rows, const std::vector<Number>& values) const {
+    note_written(pass_.written, name, index_, rows, values);
+  }
   const Real* weight(int parameter) const { return pass_.weights[first_ + parameter].data(); }
   std::vector<Real>& gradient(int parameter) { return pass_.gradients[first_ + parameter]; }
   const Matrix<Real>& saved(std::string_view name) const { return pass_.saved.get(place(), name); }
@@ -58,14 +69,18 @@ class LayerParts {
     } else {
       linear<Precision>(pass_.pack, x, weight(parameter), y, pass_.mutant);
     }
+    wrote("linear_forward.y", y);
     return y;
   }
   Matrix<Real> product_backward(const Matrix<Real>& x, const Matrix<Real>& dy, int parameter) {
     if constexpr (Precision::kFp8)
       return fp8(parameter).backward(pass_.pack, x, weight(parameter), dy, gradient(parameter));
     gradient(parameter) = linear_weight_gradient<Precision>(pass_.pack, dy, x, pass_.mutant);
-    return linear_input_gradient<Precision>(pass_.pack, dy, weight(parameter), x.cols,
-                                            pass_.mutant);
+    wrote("linear_weight_gradient.dw", dy.cols, gradient(parameter));
+    Matrix<Real> dx =
+        linear_input_gradient<Precision>(pass_.pack, dy, weight(parameter), x.cols, pass_.mutant);
+    wrote("linear_input_gradient.dx", dx);
+    return dx;
   }
 
   Pass<Precision>& pass_;

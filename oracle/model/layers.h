@@ -50,7 +50,12 @@ class Layer : LayerParts<Precision> {
   using Parts::saved;
   using Parts::weight;
   using Parts::widths_;
+  using Parts::wrote;
 
+  void wrote_columns(const char* name, const Matrix<Real>& values, std::int64_t first,
+                     std::int64_t cols) const {
+    note_written(pass_.written, name, index_, values, first, cols);
+  }
   AttentionShape attention_shape() const {
     return {model_.attention.heads, model_.attention.kv_heads, model_.attention.head_dim};
   }
@@ -58,9 +63,12 @@ class Layer : LayerParts<Precision> {
     const AttentionShape shape = attention_shape();
     Matrix<Real>& qkv = product("qkv", x, kQkv, widths_.qkv);
     rope<Precision>(pass_.pack, pass_.rope, shape.heads + shape.kv_heads, qkv, false, pass_.mutant);
+    wrote("rope.qkv", qkv);
     Matrix<Real>& out = make("core_attn.out", widths_.attention);
     Matrix<Real>& lse = make("core_attn.lse", shape.heads);
     attention<Precision>(pass_.pack, shape, qkv, out, lse, pass_.mutant);
+    wrote("attention_forward.o", out);
+    wrote("attention_forward.lse", lse);
     product("proj", out, kProj, model_.hidden);
   }
   Matrix<Real> attention_backward(const Matrix<Real>& x, const Matrix<Real>& dy) {
@@ -69,7 +77,9 @@ class Layer : LayerParts<Precision> {
     const Matrix<Real> d_out = product_backward(out, dy, kProj);
     Matrix<Real> dqkv = attention_gradient<Precision>(pass_.pack, shape, saved("qkv"), out,
                                                       saved("core_attn.lse"), d_out, pass_.mutant);
+    wrote("attention_backward.dqkv", dqkv);
     rope<Precision>(pass_.pack, pass_.rope, shape.heads + shape.kv_heads, dqkv, true, pass_.mutant);
+    wrote("rope.qkv", dqkv);
     return product_backward(x, dqkv, kQkv);
   }
 
@@ -77,12 +87,14 @@ class Layer : LayerParts<Precision> {
     const Matrix<Real>& h = product("fc1", x, kFc1, widths_.fc1);
     Matrix<Real>& a = make("act", model_.mlp.hidden);
     activation<Precision>(pass_.pack, model_.mlp.activation, h, a, pass_.mutant);
+    wrote("activation_forward.a", a);
     product("proj", a, kFc2, model_.hidden);
   }
   Matrix<Real> mlp_backward(const Matrix<Real>& x, const Matrix<Real>& dy) {
     const Matrix<Real> da = product_backward(saved("act"), dy, kFc2);
     const Matrix<Real> dh = activation_gradient<Precision>(pass_.pack, model_.mlp.activation,
                                                            saved("fc1"), da, pass_.mutant);
+    wrote("activation_backward.dh", dh);
     return product_backward(x, dh, kFc1);
   }
 
@@ -103,11 +115,15 @@ class Layer : LayerParts<Precision> {
     Matrix<Real>& xbc = make("conv", widths_.conv);
     conv().template forward<Precision>(pass_.pack, ConvInput<Real>{in_proj, model_.mamba.d_inner},
                                        xbc);
+    wrote("conv_forward.y", xbc);
     Matrix<Real>& y = make("scan", model_.mamba.d_inner);
     scan<Precision>(pass_.pack, scan_input(xbc, in_proj), y, pass_.mutant);
+    wrote("scan_forward.y", y);
     Matrix<Real>& normed = make("gated_norm.out", model_.mamba.d_inner);
     Matrix<Real>& rstd = make("gated_norm.rstd", model_.mamba.groups);
     gated_norm(y, in_proj).template forward<Precision>(pass_.pack, normed, rstd, pass_.mutant);
+    wrote("gated_norm_forward.o", normed);
+    wrote("gated_norm_forward.rstd", rstd);
     product("proj", normed, kOutProj, model_.hidden);
   }
   Matrix<Real> mamba_backward(const Matrix<Real>& x, const Matrix<Real>& dy) {
@@ -118,14 +134,26 @@ class Layer : LayerParts<Precision> {
     gradient(kGate) = gated_norm(y, in_proj)
                           .template backward<Precision>(pass_.pack, saved("gated_norm.rstd"),
                                                         d_normed, d_scan, d_in_proj, pass_.mutant);
+    const std::int64_t d_inner = model_.mamba.d_inner, dt = d_inner + widths_.conv;
+    wrote("gated_norm_backward.dy", d_scan);
+    wrote_columns("gated_norm_backward.dz", d_in_proj, 0, d_inner);
+    wrote("gated_norm_backward.dgain", 1, gradient(kGate));
     ScanParameterGradients<Real> sums = scan_gradient<Precision>(
         pass_.pack, scan_input(xbc, in_proj), d_scan, dxbc, d_in_proj, pass_.mutant);
     gradient(kDtBias) = std::move(sums.dt_bias);
     gradient(kALog) = std::move(sums.a_log);
     gradient(kD) = std::move(sums.d);
+    wrote("scan_backward.dxbc", dxbc);
+    wrote_columns("scan_backward.ddt", d_in_proj, dt, widths_.heads);
+    wrote("scan_backward.ddt_bias", 1, gradient(kDtBias));
+    wrote("scan_backward.da_log", 1, gradient(kALog));
+    wrote("scan_backward.dd", 1, gradient(kD));
     conv().template backward<Precision>(pass_.pack, ConvInput<Real>{in_proj, model_.mamba.d_inner},
                                         dxbc, d_in_proj, gradient(kConvWeight),
                                         gradient(kConvBias));
+    wrote_columns("conv_backward.dx", d_in_proj, d_inner, widths_.conv);
+    wrote("conv_backward.dweight", widths_.conv, gradient(kConvWeight));
+    wrote("conv_backward.dbias", 1, gradient(kConvBias));
     return product_backward(x, d_in_proj, kInProj);
   }
 

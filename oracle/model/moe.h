@@ -21,6 +21,9 @@ class MoeLayer : LayerParts<Precision> {
     Matrix<Real>& logits = make("router.logits", moe().experts);
     linear<Unrounded<Real>>(pack(), x, weight(kRouter), logits, pass_.mutant);
     const Routed routed = route_rows(logits);
+    wrote("router_forward.logits", logits);
+    wrote("router_forward.scores", routed.routing.scores);
+    wrote("router_forward.weights", routed.routing.weights);
     make("router.scores", moe().experts) = routed.routing.scores;
     make("router.weights", moe().top_k) = routed.routing.weights;
     const std::int64_t buffer = routed.dispatch.buffer, d = model_.hidden;
@@ -31,9 +34,20 @@ class MoeLayer : LayerParts<Precision> {
     const ExpertWeights<Real> weights = expert_weights();
     experts<Precision>(routed.dispatch, model_.mlp.activation, products(routed.dispatch, weights),
                        input, fc1, act, out, pass_.mutant);
+    wrote("expert_counts.counts", 1, routed.routing.chosen);
+    wrote("expert_layout.start", 1, routed.dispatch.first);
+    wrote("expert_layout.rows", 1, routed.dispatch.rows);
+    wrote("expert_layout.pair_row", routed.dispatch.place);
+    wrote_balance(routed.balance);
+    wrote("dispatch.buffer", input);
+    wrote("expert_forward.y", fc1);
+    wrote("activation_forward.a", act);
+    wrote("expert_forward.y", out);
     const Matrix<Real>* shared = shares() ? &shared_forward(x) : nullptr;
-    combine<Precision>(pack(), routed.routing.weights, routed.dispatch, out, shared,
-                       make("proj", d), pass_.mutant);
+    Matrix<Real>& proj = make("proj", d);
+    combine<Precision>(pack(), routed.routing.weights, routed.dispatch, out, shared, proj,
+                       pass_.mutant);
+    wrote("combine.out", proj);
     report(routed);
   }
 
@@ -45,20 +59,33 @@ class MoeLayer : LayerParts<Precision> {
         d_weights(routing.weights.rows, routing.weights.cols);
     combine_gradient<Precision>(pack(), routing.weights, routed.dispatch, saved("expert_out"),
                                 d_out, dy, d_weights, pass_.mutant);
+    wrote("combine_backward.dy", dy);
+    wrote("combine_backward.dweights", d_weights);
+    Matrix<Real> d_act(routed.dispatch.buffer, moe().hidden),
+        d_fc1(routed.dispatch.buffer, widths_.expert_fc1);
     const ExpertWeights<Real> weights = expert_weights();
     const Matrix<Real> d_buffer = experts_gradient<Precision>(
         routed.dispatch, model_.mlp.activation, products(routed.dispatch, weights),
-        saved("dispatched"), saved("expert_fc1"), saved("moe_act"), dy, gradient(kExpertFc1),
-        gradient(kExpertFc2), pass_.mutant);
+        saved("dispatched"), saved("expert_fc1"), saved("moe_act"), dy, d_act, d_fc1,
+        gradient(kExpertFc1), gradient(kExpertFc2), pass_.mutant);
+    wrote("expert_weight_gradient.dw", moe().experts * model_.hidden, gradient(kExpertFc2));
+    wrote("expert_input_gradient.dx", d_act);
+    wrote("activation_backward.dh", d_fc1);
+    wrote("expert_weight_gradient.dw", moe().experts * widths_.expert_fc1, gradient(kExpertFc1));
+    wrote("expert_input_gradient.dx", d_buffer);
     const Matrix<Real> dl = router_gradient(pack(), router_settings(), routing, routed.balance,
                                             d_weights, pass_.mutant);
     gradient(kRouter) = linear_weight_gradient<Unrounded<Real>>(pack(), dl, x, pass_.mutant);
+    wrote("router_backward.dlogits", dl);
+    wrote("router_weight_gradient.dwr", moe().experts, gradient(kRouter));
     const Matrix<Real> d_router =
         linear_input_gradient<Unrounded<Real>>(pack(), dl, weight(kRouter), x.cols, pass_.mutant);
     Matrix<Real> d_shared;
     if (shares()) d_shared = shared_backward(x, d_out);
-    return input_gradient<Precision>(pack(), routed.dispatch, d_buffer,
-                                     shares() ? &d_shared : nullptr, d_router, pass_.mutant);
+    Matrix<Real> dx = input_gradient<Precision>(
+        pack(), routed.dispatch, d_buffer, shares() ? &d_shared : nullptr, d_router, pass_.mutant);
+    wrote("dispatch_backward.dx", dx);
+    return dx;
   }
 
  private:
@@ -71,6 +98,7 @@ class MoeLayer : LayerParts<Precision> {
   using Parts::saved;
   using Parts::weight;
   using Parts::widths_;
+  using Parts::wrote;
 
   // Values that follow from the logits, so that the backward pass can recompute them.
   struct Routed {
@@ -128,6 +156,13 @@ class MoeLayer : LayerParts<Precision> {
     }
   }
 
+  void wrote_balance(const Balance<Real>& balance) const {
+    std::vector<Real> slopes = balance.slope;
+    slopes.resize(moe().experts);
+    slopes.push_back(balance.z_scale);
+    wrote("router_loss.slopes", 1, slopes);
+    wrote("router_loss.losses", 1, std::vector<Real>{balance.aux_loss, balance.z_loss});
+  }
   void report(const Routed& routed) {
     ExpertStatistics<Real> entry{this->index_, routed.balance.aux_loss, routed.balance.z_loss,
                                  routed.routing.chosen, routed.routing.chosen};
@@ -140,14 +175,15 @@ class MoeLayer : LayerParts<Precision> {
     const Matrix<Real>& h = product("shared_fc1", x, kSharedFc1, widths_.shared_fc1);
     Matrix<Real>& a = make("shared_act", moe().shared_hidden);
     activation<Precision>(pack(), model_.mlp.activation, h, a, pass_.mutant);
+    wrote("activation_forward.a", a);
     return product("shared_out", a, kSharedFc2, model_.hidden);
   }
   Matrix<Real> shared_backward(const Matrix<Real>& x, const Matrix<Real>& d_out) {
     const Matrix<Real> da = product_backward(saved("shared_act"), d_out, kSharedFc2);
-    return product_backward(x,
-                            activation_gradient<Precision>(pack(), model_.mlp.activation,
-                                                           saved("shared_fc1"), da, pass_.mutant),
-                            kSharedFc1);
+    const Matrix<Real> dh = activation_gradient<Precision>(pack(), model_.mlp.activation,
+                                                           saved("shared_fc1"), da, pass_.mutant);
+    wrote("activation_backward.dh", dh);
+    return product_backward(x, dh, kSharedFc1);
   }
 };
 

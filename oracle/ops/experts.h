@@ -99,13 +99,13 @@ void experts(const Dispatch& dispatch, MlpActivation kind, const Products& produ
 }
 
 // Returns the gradient of the buffer's inputs from that of its outputs, and appends to the
-// gradients of the stacked weights.
+// gradients of the stacked weights. Fills the gradients of act and fc1.
 template <class Precision, class Products, class Real = typename Precision::Real>
 Matrix<Real> experts_gradient(const Dispatch& dispatch, MlpActivation kind,
                               const Products& products, const Matrix<Real>& x,
                               const Matrix<Real>& fc1, const Matrix<Real>& act,
-                              const Matrix<Real>& d_out, std::vector<Real>& d_fc1,
-                              std::vector<Real>& d_fc2, Mutant mutant) {
+                              const Matrix<Real>& d_out, Matrix<Real>& d_act, Matrix<Real>& d_h,
+                              std::vector<Real>& d_fc1, std::vector<Real>& d_fc2, Mutant mutant) {
   Matrix<Real> dx(x.rows, x.cols);
   for (std::size_t e = 0; e < dispatch.rows.size(); ++e) {
     const std::int64_t first = dispatch.first[e], rows = dispatch.rows[e];
@@ -115,6 +115,8 @@ Matrix<Real> experts_gradient(const Dispatch& dispatch, MlpActivation kind,
     const Matrix<Real> da = products.backward(ExpertProduct::fc2, e, pack, a, dy, dw2);
     const Matrix<Real> dh =
         activation_gradient<Precision>(pack, kind, rows_of(fc1, first, rows), da, mutant);
+    put_rows(da, first, d_act);
+    put_rows(dh, first, d_h);
     put_rows(products.backward(ExpertProduct::fc1, e, pack, rows_of(x, first, rows), dh, dw1),
              first, dx);
     d_fc1.insert(d_fc1.end(), dw1.begin(), dw1.end());

@@ -4,6 +4,7 @@
 
 #include "harness/judge/judged_case.h"
 #include "harness/judge/runner.h"
+#include "harness/run/worker.h"
 #include "scenarios/by_one_rank.h"
 #include "scenarios/rules/check.h"
 
@@ -46,6 +47,15 @@ TEST(ResumedRun, HoldsBetweenStepsAndWithinOneAndOnOtherRanks) {
 
 TEST(ResumedRun, IsNotCountedWhereNobodyAsksForIt) {
   EXPECT_FALSE(judge_case(resumed({}, 1), {}).counters.contains(Counter::resumes));
+}
+
+// A report is the same in each run, although the files lie in another folder each time.
+TEST(ResumedRun, NamesAFileWithoutTheFolderOfTheRun) {
+  RunOptions options;
+  options.planted.engine = "checkpoint-overwrites-the-valid-one";
+  const CaseResult result = run_in_worker(resumed({{.step = 1}, {.step = 2}}, 2), options,
+                                          {.fork = true, .timeout_s = 60, .echo = false});
+  EXPECT_THAT(result.reason, testing::StartsWith("state.")) << result.reason;
 }
 
 // The microbatches of all ranks stay, and so do the documents.

@@ -95,9 +95,46 @@ TEST(FailureBlock, NamesTheOpThatWritesAGradientOrALoss) {
               HasSubstr("written by linear_weight_gradient and accumulate\n"));
   EXPECT_THAT(tensor_line("layers.0.aux_loss", ""), HasSubstr("written by router_loss\n"));
   EXPECT_THAT(tensor_line("loss", ""), HasSubstr("written by microbatch_loss\n"));
-  EXPECT_THAT(tensor_line("norm", ""), testing::Not(HasSubstr("written by")));
+  EXPECT_THAT(tensor_line("norm", ""), HasSubstr("written by gradient_norm\n"));
+  EXPECT_THAT(tensor_line("tokens", ""), testing::Not(HasSubstr("written by")));
   where.got_from = "a run";
   EXPECT_THAT(tensor_line("loss", ""), testing::Not(HasSubstr("written by")));
+}
+
+// The op is named with what it reads, and a result keeps it; an op without a name says that there
+// is none.
+TEST(FailureBlock, NamesTheFirstOpThatIsWrong) {
+  CaseResult result = violated();
+  result.wrong_op = WrongOp{.step = 1,
+                            .rank = 0,
+                            .microbatch = 2,
+                            .layer = 0,
+                            .backward = true,
+                            .op = "conv_backward",
+                            .operand = "dx",
+                            .inputs = {{"dy", "scan_backward"}, {"tokens", ""}}};
+  EXPECT_THAT(failure_block(result),
+              AllOf(HasSubstr("  first op  conv_backward, layer 0, microbatch 2, step 1, rank 0: "
+                              "its `dx` is the first that is wrong\n"),
+                    HasSubstr("  it reads  dy of scan_backward; tokens of no op\n")));
+  EXPECT_EQ(result_from_json(to_json(result)).wrong_op, result.wrong_op);
+  result.wrong_op = WrongOp();
+  EXPECT_THAT(failure_block(result), HasSubstr("  first op  none: "));
+  EXPECT_EQ(result_from_json(to_json(result)).wrong_op, WrongOp());
+  result.wrong_op.reset();
+  EXPECT_FALSE(result_from_json(to_json(result)).wrong_op);
+}
+
+// A counter stands for calls, which the report of a run that did not make them names.
+TEST(FailureBlock, NamesTheCallsOfACounter) {
+  CaseResult result = violated();
+  result.judge = JudgeKind::vacuous;
+  result.reason = "pairs_routed is 1, expected 2 (tokens x top_k x layers of experts)";
+  EXPECT_THAT(failure_block(result), HasSubstr("  counts    count_pairs\n"));
+  result.reason = "slots_live is 1, expected 2 (a slot for each of those, in every step)";
+  EXPECT_THAT(failure_block(result), testing::Not(HasSubstr("  counts ")));
+  result.reason = "no step has a target: every loss is zero";
+  EXPECT_THAT(failure_block(result), testing::Not(HasSubstr("  counts ")));
 }
 
 // Two neighbours in bf16 are one step apart, as they are stored.

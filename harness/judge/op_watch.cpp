@@ -1,0 +1,244 @@
+#include "harness/judge/op_watch.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "harness/base/bits.h"
+#include "kernels/core/contract.h"
+#include "kernels/ops/accumulate.h"
+
+namespace lockstep {
+namespace {
+
+const std::byte* row_of(const OperandBytes& operand, std::int64_t row) {
+  return static_cast<const std::byte*>(operand.base) + row * operand.pitch_bytes;
+}
+
+bool holds_whole_numbers(const std::string& name) {
+  return name.starts_with("pack_metadata.") || name.starts_with("expert_layout.") ||
+         name.starts_with("expert_counts.");
+}
+
+// The operand's first `rows` rows as floats, from fp32, bf16 or int32 as the bytes of a row and the
+// name tell; empty where its rows have another number of elements. Of a table with room for more
+// than it holds, the first elements.
+std::vector<float> values_of(const OperandBytes& operand, const std::string& name,
+                             std::int64_t rows, std::int64_t cols) {
+  const bool whole = holds_whole_numbers(name);
+  const bool narrow = operand.row_bytes == 2 * cols && !whole;
+  const bool fits =
+      operand.row_bytes == 4 * cols || (whole && operand.rows == 1 && operand.row_bytes > 4 * cols);
+  if (!narrow && !fits) return {};
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t k = 0; k < cols; ++k) {
+      std::uint32_t bits = 0;
+      std::byte* const to = reinterpret_cast<std::byte*>(&bits) + (narrow ? 2 : 0);
+      std::memcpy(to, row_of(operand, i) + k * (narrow ? 2 : 4), narrow ? 2 : 4);
+      values.push_back(whole ? static_cast<float>(static_cast<std::int32_t>(bits))
+                             : std::bit_cast<float>(bits));
+    }
+  }
+  return values;
+}
+
+std::size_t hash_of(const OperandBytes& operand) {
+  std::size_t hash = 0;
+  for (std::int64_t i = 0; i < operand.rows; ++i) {
+    const char* const begin = reinterpret_cast<const char*>(row_of(operand, i));
+    const std::string_view row(begin, begin + operand.row_bytes);
+    hash = hash * 31 + std::hash<std::string_view>()(row);
+  }
+  return hash;
+}
+
+bool is_written(const OperandBytes& operand) {
+  return operand.rows > 0 && (operand.access == Access::out || operand.access == Access::accum);
+}
+bool is_read(const OperandBytes& operand) {
+  return operand.rows > 0 && (operand.access == Access::in || operand.access == Access::accum);
+}
+
+const std::byte* begin_of(const OperandBytes& operand) { return row_of(operand, 0); }
+const std::byte* end_of(const OperandBytes& operand) {
+  return row_of(operand, operand.rows - 1) + operand.row_bytes;
+}
+
+// Columns of the same rows share bytes only if they overlap.
+bool share_bytes(const OperandBytes& a, const OperandBytes& b) {
+  if (end_of(a) <= begin_of(b) || end_of(b) <= begin_of(a)) return false;
+  if (a.pitch_bytes != b.pitch_bytes || a.rows == 1 || b.rows == 1) return true;
+  const std::int64_t pitch = a.pitch_bytes;
+  const std::int64_t apart = (((begin_of(b) - begin_of(a)) % pitch) + pitch) % pitch;
+  return apart < a.row_bytes || apart + b.row_bytes > pitch;
+}
+bool covers(const OperandBytes& a, const OperandBytes& b) {
+  return begin_of(a) <= begin_of(b) && end_of(b) <= end_of(a) &&
+         (a.row_bytes == a.pitch_bytes || a.row_bytes == b.row_bytes);
+}
+
+// The parts of the writer's place in which it is not the reader's.
+std::string place_text(const StepLocation& writer, const StepLocation& reader) {
+  std::string text;
+  const auto add = [&](const char* name, int own, int of_reader) {
+    if (own >= 0 && own != of_reader)
+      text += (text.empty() ? " of " : ", ") + (name + std::to_string(own));
+  };
+  add("layer ", writer.layer, reader.layer);
+  add("microbatch ", writer.microbatch, reader.microbatch);
+  add("step ", writer.step, reader.step);
+  return text;
+}
+
+// What an accumulator begins with.
+bool is_gradient(const OperandBytes& operand) {
+  const std::string_view name = operand.name;
+  return operand.rows > 0 && (name == "acc" || name == "dw" || name == "dweight");
+}
+
+// On the simulated device the ops of a library do what ours do.
+std::string plain_name(const char* name) {
+  constexpr std::string_view kLibrary = "cudnn_";
+  const std::string_view text = name;
+  return std::string(text.starts_with(kLibrary) ? text.substr(kLibrary.size()) : text);
+}
+
+}  // namespace
+
+OpWatch::OpWatch(const Scenario& scenario, const DataSource& data, const std::string& mutation)
+    : scenario_(scenario),
+      data_(data),
+      oracle_(scenario, {.numerics = scenario.numerics.front(),
+                         .keep_activations = false,
+                         .keep_written = true,
+                         .mutation = mutation}),
+      ranks_(scenario.parallel.data) {}
+
+void OpWatch::expect_step(std::int64_t step) {
+  results_.clear();
+  expected_.clear();
+  const std::int64_t every = scenario_.training.eval_every;
+  while (step_ < step) {
+    ++step_;
+    results_.clear();
+    results_.push_back(oracle_.step(step_, data_.training(step_)));
+  }
+  if (every > 0 && (step + 1) % every == 0)
+    results_.push_back(oracle_.evaluate(step, data_.evaluation(step)));
+  for (const oracle::StepResult& result : results_) expect(result);
+}
+
+void OpWatch::expect(const oracle::StepResult& want) {
+  for (std::size_t m = 0; m < want.microbatches.size(); ++m) {
+    for (const oracle::Tensor& tensor : want.microbatches[m].written)
+      expected_[{static_cast<std::int64_t>(m), tensor.layer, tensor.name}].push_back(&tensor);
+  }
+}
+
+void OpWatch::begin(std::int64_t ranks) {
+  ranks_ = ranks;
+  writes_.clear();
+  sums_.clear();
+}
+
+bool OpWatch::is_expected(const Key& key, const OperandBytes& operand) {
+  const auto found = expected_.find(key);
+  if (found == expected_.end()) return true;
+  bool compared = false;
+  for (const oracle::Tensor* want : found->second) {
+    const std::int64_t rows = std::min(want->rows, operand.rows);
+    const std::vector<float> got = values_of(operand, want->name, rows, want->cols);
+    if (got.empty()) continue;
+    compared = true;
+    compared_.insert(want->name);
+    if (!first_mismatch(got, std::span(want->values).first(got.size()))) return true;
+  }
+  return !compared;
+}
+
+// One op may clear the accumulators of several parameters.
+void OpWatch::begin_sum(const OperandBytes& operand) {
+  sums_.erase(sums_.lower_bound(begin_of(operand)), sums_.lower_bound(end_of(operand)));
+  const std::int64_t cols = operand.row_bytes / static_cast<std::int64_t>(sizeof(float));
+  sums_[begin_of(operand)] = values_of(operand, "", operand.rows, cols);
+}
+
+// Gradients are float. Of one rank nothing but ops writes them between two ops that add to them;
+// ranks exchange them.
+bool OpWatch::is_sum(const Key& key, const Submission& op, const OperandBytes& operand) {
+  const std::int64_t cols = operand.row_bytes / static_cast<std::int64_t>(sizeof(float));
+  const std::vector<float> got = values_of(operand, "", operand.rows, cols);
+  const std::vector<float> before = std::exchange(sums_[begin_of(operand)], got);
+  if (before.size() != got.size() || ranks_ > 1) return true;
+  std::vector<std::vector<float>> terms;
+  for (const OperandBytes& term : op.operands()) {
+    if (op.as<AccumulateGradient>() && term.access == Access::in)
+      terms.push_back(values_of(term, "", term.rows, cols));
+  }
+  const auto found = expected_.find(key);
+  if (found != expected_.end()) {
+    for (const oracle::Tensor* want : found->second) terms.push_back(want->values);
+  }
+  std::erase_if(terms, [&](const auto& term) { return term.size() != got.size(); });
+  const auto is_added = [&](const std::vector<float>& term) {
+    std::vector<float> sum = before;
+    for (std::size_t e = 0; e < sum.size(); ++e) sum[e] = add(sum[e], term[e]);
+    return !first_mismatch(got, sum);
+  };
+  return terms.empty() || std::ranges::any_of(terms, is_added);
+}
+
+void OpWatch::ran(const Submission& op, const StepLocation& place) {
+  if (first_) return;
+  if (place.step > step_) expect_step(place.step);
+  const std::string name = plain_name(op.type().name);
+  const std::vector<OperandBytes> operands = op.operands();
+  const std::int64_t microbatch = place.microbatch * ranks_ + place.rank;
+  for (const OperandBytes& operand : operands) {
+    if (first_ || !is_written(operand) || place.step != step_ || place.microbatch < 0) continue;
+    const std::string written = operand.name;
+    const bool adds = written == "acc" && operand.access == Access::accum;
+    const char* const term = name == "embedding_backward" ? ".dweight" : ".dw";
+    if (adds ? is_sum({microbatch, place.layer, name + term}, op, operand)
+             : is_expected({microbatch, place.layer, name + "." + written}, operand))
+      continue;
+    first_ = WrongOp{.step = place.step,
+                     .rank = place.rank,
+                     .microbatch = place.microbatch,
+                     .layer = place.layer,
+                     .backward = place.backward,
+                     .op = op.type().name,
+                     .operand = operand.name,
+                     .inputs = {}};
+  }
+  for (const OperandBytes& operand : operands) {
+    if (first_ && is_read(operand))
+      first_->inputs.push_back({operand.name, writers(operand, place)});
+    if (!first_ && operand.access == Access::out && is_gradient(operand)) begin_sum(operand);
+    if (!first_ && is_written(operand))
+      writes_.push_back({operand, op.type().name, place, hash_of(operand)});
+  }
+}
+
+std::string OpWatch::writers(const OperandBytes& operand, const StepLocation& reader) const {
+  std::vector<std::string> ops;
+  std::string text;
+  for (std::size_t i = writes_.size(); i-- > 0;) {
+    const Write& write = writes_[i];
+    if (!share_bytes(write.to, operand)) continue;
+    const std::string name = write.op + "." + write.to.name;
+    if (std::ranges::find(ops, name) != ops.end()) break;  // It belongs to an earlier pass.
+    ops.push_back(name);
+    const bool changed = operand.access == Access::in && covers(operand, write.to) &&
+                         hash_of(write.to) != write.hash;
+    text += (text.empty() ? "" : ", ") + write.op + place_text(write.place, reader) +
+            (changed ? " and a copy or a fill since" : "");
+    if (covers(write.to, operand)) break;
+  }
+  return text;
+}
+
+}  // namespace lockstep
