@@ -25,6 +25,14 @@ std::string place_text(const Work& work) {
   return out;
 }
 
+// "replay 1 of graph 0", or its capture, which is before every launch. "" of eager work.
+std::string replay_text(const Work& work) {
+  if (work.graph < 0) return "";
+  const std::string when =
+      work.launch < 0 ? "the capture" : "replay " + std::to_string(work.launch);
+  return when + " of graph " + std::to_string(work.graph);
+}
+
 std::string verb(const Touch& touch) {
   const bool copy = std::string(touch.work.name) == "copy";
   if (copy) return touch.operand == 0 ? "writes its destination" : "reads its source";
@@ -64,9 +72,7 @@ HazardSide side_of(const Touch& touch, const std::string& stream) {
           .work = work.bytes > 0 ? work.name + (" of " + std::to_string(work.bytes) + " bytes")
                                  : work.name,
           .place = place_text(work),
-          .replay = work.graph < 0 ? ""
-                                   : "replay " + std::to_string(work.launch) + " of graph " +
-                                         std::to_string(work.graph),
+          .replay = replay_text(work),
           .operand = touch.name,
           .access = access_text(touch.mode),
           .rank = work.place.rank,
@@ -102,8 +108,7 @@ std::string describe(const Work& work, const std::string& stream) {
   if (work.bytes > 0) out += " of " + std::to_string(work.bytes) + " bytes";
   const std::string place = place_text(work);
   if (!place.empty()) out += " (" + place + ")";
-  if (work.graph >= 0)
-    out += " in replay " + std::to_string(work.launch) + " of graph " + std::to_string(work.graph);
+  if (work.graph >= 0) out += (work.launch < 0 ? " at " : " in ") + replay_text(work);
   return is_host(stream) ? out : out + " on stream " + stream;
 }
 

@@ -39,6 +39,11 @@ const Command& command_named(const std::string& name) {
     if (name == command.name) return command;
     names.push_back(command.name);
   }
+  const bool is_file = name.ends_with(".yaml") || name.ends_with(".yml");
+  if (is_file || (name.size() > 20 && name.starts_with("ls"))) {
+    throw RequestError("unknown command " + name + "; for a " + (is_file ? "scenario" : "token") +
+                       ": lockstep " + (is_file ? "verify " : "replay ") + name);
+  }
   throw RequestError("unknown command " + name + nearest_hint(name, names) + "; see --help");
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <sstream>
@@ -279,7 +280,7 @@ Description description(const Scenario& scenario) {
   const std::string sharding = sharding_table(scenario);
   out << sharding;
   for (const std::string& spot : blind_spots(scenario)) {
-    if (sharding.empty()) out << "  blind: " << spot << "\n";
+    if (sharding.empty()) out << "  " << blind_line(spot) << "\n";
   }
   const std::vector<std::string> idle = keys_without_effect(scenario);
   out << "\nkeys without effect\n";
@@ -425,7 +426,13 @@ ExitStatus describe_command(const Words& words) {
       write_file(options.text("json"), boost::json::serialize(built_json()) + "\n");
     return ExitStatus::held;
   }
-  const ReadResult read = read_scenario_file(options.word());
+  const std::string& file = options.word();
+  const bool is_rule =
+      std::find(rule_names().begin() + 1, rule_names().end(), file) != rule_names().end();
+  if (is_rule && !std::filesystem::exists(file))
+    throw RequestError("there is no file " + file + "; for the rule: lockstep describe --rules " +
+                       file);
+  const ReadResult read = read_scenario_file(file);
   files.reads_data_of(read.scenario);
   if (options.has("json")) {
     write_file(options.text("json"), describe_json(read) + "\n");

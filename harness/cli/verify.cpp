@@ -193,9 +193,11 @@ ExitStatus reported(const Verified& done, SuiteEnd end, std::size_t cases) {
   if (done.run.edges) print_edges(results);
   if (done.options.number("schedules") > 0) print_schedules(results);
   print(results, uncaught_fault(done.run, results), done.options.has("quiet"));
-  if (end == SuiteEnd::after_a_failure)
-    std::printf("stopped after a failure: %zu of %zu cases were not run\n", cases - results.size(),
-                cases);
+  if (end != SuiteEnd::complete) {
+    std::printf("%s: %zu of %zu cases were not run\n",
+                end == SuiteEnd::interrupted ? "interrupted" : "stopped after a failure",
+                cases - results.size(), cases);
+  }
   done.write_reports(results, end);
   if (done.against) {
     const boost::json::object now = run_to_json(results, done.device, 0);

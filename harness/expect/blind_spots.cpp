@@ -1,5 +1,8 @@
 #include "harness/expect/blind_spots.h"
 
+#include <string_view>
+#include <utility>
+
 #include "harness/expect/bucket_use.h"
 #include "harness/expect/offload_bytes.h"
 #include "harness/expect/sharding_plan.h"
@@ -40,6 +43,26 @@ std::string cut_documents(const Scenario::Data& data) {
 bool sums_have_no_order(const Scenario& scenario) {
   const bool one_fold = scenario.fsdp.strategy >= Sharding::optim_grads;
   return scenario.parallel.data == 2 && (!one_fold || most_microbatches(scenario.training) == 1);
+}
+
+std::string blind_line(const std::string& spot) {
+  static constexpr std::pair<std::string_view, const char*> kRemedies[] = {
+      {"one rank:", "parallel.data: 2"},
+      {"two ranks:", "parallel.data: 3"},
+      {"no learning rate:", "training.optimizer.lr: 1e-3"},
+      {"no dropout:", "model.dropout: 0.1"},
+      {"no more than two units", "a longer model.pattern, of three equal blocks"},
+      {"one microbatch:", "training.microbatches: 2"},
+      {"ranks are processes:", "parallel.transport: local"},
+      {"the library's sums:", "fsdp.reduction: ordered"},
+      {"ranks ", "other documents for each rank in data"},
+      {"cuda_graph.max_packed_seqs:", "packs that take this capacity, or leave it out"},
+      {"data.distribution.max", "as large a data.distribution.max as data.pack_length"},
+      {"offload.delay_until_cuda_graph:", "expert_fc1 or moe_act in offload.modules"}};
+  for (const auto& [begin, remedy] : kRemedies) {
+    if (spot.starts_with(begin)) return "blind: " + spot + "; to show it: " + remedy;
+  }
+  return "blind: " + spot;
 }
 
 std::vector<std::string> blind_spots(const Scenario& scenario) {

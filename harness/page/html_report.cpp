@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "harness/base/shell_word.h"
+#include "harness/expect/blind_spots.h"
 #include "harness/page/difference_section.h"
 #include "harness/page/hazard_picture.h"
 #include "harness/page/html_coverage.h"
@@ -186,7 +187,7 @@ std::string about(const CaseResult& one, const std::string& title) {
   std::string out;
   if (!one.file.empty()) out += element("p", "note", one.file) + "\n";
   if (!one.schedules.empty()) out += element("p", "note", one.schedules) + "\n";
-  for (const std::string& spot : one.blind) out += element("p", "note", "blind: " + spot) + "\n";
+  for (const std::string& spot : one.blind) out += element("p", "note", blind_line(spot)) + "\n";
   out += counters(one);
   if (const std::string text = scenario_text(one); !text.empty()) out += copyable(text);
   return out.empty() ? "" : folded(title, out);

@@ -10,6 +10,7 @@
 #include "harness/base/markup.h"
 #include "harness/base/shell_word.h"
 #include "harness/base/version.h"
+#include "harness/expect/blind_spots.h"
 #include "harness/report/counted_call.h"
 #include "harness/report/result_json.h"
 #include "scenarios/syntax/schema_text.h"
@@ -66,7 +67,7 @@ void write_blind_spots(std::ostringstream& out, const std::vector<CaseResult>& r
     }
   }
   for (const auto& [spot, names] : cases) {
-    out << "blind: " << spot << " (";
+    out << blind_line(spot) << " (";
     for (std::size_t i = 0; i < names.size(); ++i) out << (i > 0 ? ", " : "") << names[i];
     out << ")\n";
   }
@@ -105,6 +106,14 @@ std::size_t width_of(const std::vector<std::vector<std::string>>& rows) {
   std::size_t sum = 0;
   for (const std::size_t one : widths_of(rows)) sum += one + 2;
   return sum - 2;
+}
+
+// The reason of a failure as a row has it: the block has the whole.
+std::string beginning(const std::string& reason) {
+  constexpr std::size_t kMost = 60;
+  if (reason.size() <= kMost) return reason;
+  const std::size_t blank = reason.rfind(' ', kMost);
+  return reason.substr(0, blank == std::string::npos ? kMost : blank) + " ...";
 }
 
 std::string with(std::string line, const std::string& what, const std::string& instead) {
@@ -149,7 +158,7 @@ std::string table(const std::vector<CaseResult>& results, const Terminal& termin
     } else if (terminal.width > 0) {
       out << line << "\n" << fitted("    " + one->reason, terminal);
     } else {
-      out << line << "  " << one->reason << "\n";
+      out << line << "  " << (fails(*one) ? beginning(one->reason) : one->reason) << "\n";
     }
   }
   std::ostringstream spots;

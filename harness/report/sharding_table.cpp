@@ -75,7 +75,7 @@ std::string sharding_table(const Scenario& scenario) {
   write_buckets(out, layout, plan_weights(layout, scenario.fsdp),
                 plan_gradients(layout, scenario.fsdp));
   write_collectives(out, scenario);
-  for (const std::string& spot : blind_spots(scenario)) out << "  blind: " << spot << "\n";
+  for (const std::string& spot : blind_spots(scenario)) out << "  " << blind_line(spot) << "\n";
   return out.str();
 }
 

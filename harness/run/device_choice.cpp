@@ -77,7 +77,8 @@ std::string choose_device(const std::string& asked) {
   if (asked == "sim") return "sim";
   const CudaProbe& probe = probed_once();
   if (probe.present) return "cuda";
-  if (asked == "cuda") throw NoDevice("no CUDA device: " + probe.why);
+  if (asked == "cuda")
+    throw NoDevice("no CUDA device: " + probe.why + "; --device sim runs on the simulated device");
   std::fprintf(stderr, "lockstep: the simulated device runs, since there is no GPU: %s\n",
                probe.why.c_str());
   return "sim";

@@ -162,7 +162,11 @@ std::string reason_name(const CaseResult& result) {
       name += '-';
     }
   }
-  name = name.substr(0, 40);
+  constexpr std::size_t kMost = 40;
+  if (name.size() > kMost) {  // Ends with a whole word, if there is one.
+    const std::size_t end = name.rfind('-', kMost);
+    name = name.substr(0, end == std::string::npos ? kMost : end);
+  }
   while (!name.empty() && name.back() == '-') name.pop_back();
   return name;
 }

@@ -332,6 +332,10 @@ TEST(Checker, FindsAGraphWhoseMemoryIsOfAnotherGeneration) {
   ASSERT_EQ(kinds(checker), Kinds{HazardKind::use_after_free});
   EXPECT_THAT(text(checker.hazards().front()),
               HasSubstr("fill of 64 bytes (step 5) in replay 1 of graph 0 on stream compute"));
+  Work before;
+  before.name = "fill";
+  before.graph = 0;
+  EXPECT_EQ(describe(before, "compute"), "fill at the capture of graph 0 on stream compute");
   EXPECT_THAT(text(checker.hazards().front()),
               HasSubstr("Another allocation, 1, has its address now"));
 }

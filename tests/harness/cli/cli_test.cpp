@@ -96,6 +96,14 @@ TEST_F(CommandLine, DescribeNamesDocumentsThatAreCutShort) {
   }
 }
 
+TEST_F(CommandLine, AWordThatIsNoCommandLeadsToOne) {
+  EXPECT_THAT(run_lockstep("mine.yaml").err, HasSubstr("lockstep verify mine.yaml"));
+  EXPECT_THAT(run_lockstep("lsAe3C0WDxBgAAq8ZS1RXkAHMYNCm").err,
+              HasSubstr("lockstep replay lsAe3C0"));
+  EXPECT_THAT(run_lockstep("describe L26").err, HasSubstr("lockstep describe --rules L26"));
+  for (const char* word : {"mine.yaml", "describe L26"}) EXPECT_EQ(run_lockstep(word).status, 2);
+}
+
 TEST_F(CommandLine, DescribeSaysOfWhichRanksItsBytesAre) {
   const std::string small = folder_.file(
       "small.yaml",
@@ -213,7 +221,7 @@ TEST_F(CommandLine, WithoutAGpuCudaIsAFailureOfTheWorld) {
   ::setenv("CUDA_VISIBLE_DEVICES", "", 1);
   const Ran ran = run_lockstep("verify --device cuda " + file);
   EXPECT_EQ(ran.status, 3);
-  EXPECT_THAT(ran.err, HasSubstr("no CUDA device"));
+  EXPECT_THAT(ran.err, AllOf(HasSubstr("no CUDA device"), HasSubstr("--device sim runs on")));
   // The reports of an earlier run do not stay.
   const std::string json = folder_.file("r.json", "old"), junit = folder_.file("r.xml", "old");
   EXPECT_EQ(run_lockstep("verify --device cuda --skip-code 77 --json " + json + " --junit " +

@@ -80,6 +80,9 @@ class Signals : public testing::Test {
     EXPECT_TRUE(comes_true([&] { return processes_of(json) == 0; }));
     EXPECT_TRUE(std::filesystem::is_empty(folder_ / "tmp"));
     EXPECT_NE(slurp(output).find("interrupted by SIG"), std::string::npos) << slurp(output);
+    EXPECT_EQ(slurp(output).find(" cases were not run") != std::string::npos,
+              words.find("verify") == 0)
+        << slurp(output);
     ASSERT_TRUE(std::filesystem::exists(json));
     EXPECT_TRUE(boost::json::parse(slurp(json)).at("interrupted").as_bool());
     EXPECT_EQ(slurp(page).find("Interrupted: what was done") != std::string::npos, has_page);

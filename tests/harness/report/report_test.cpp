@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "harness/base/write_file.h"
+#include "harness/expect/blind_spots.h"
 #include "harness/report/result_json.h"
 #include "tests/support/program.h"
 
@@ -176,6 +177,32 @@ TEST(Table, OnATerminalFitsAndTellsAReasonOnce) {
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
   const std::string colours = table({failed, skipped}, {.colours = true, .width = 80});
   EXPECT_NE(colours.find("\033[31mviolated\033[0m"), std::string::npos);
+}
+
+TEST(Table, HasTheBeginningOfAFailureAndTheWholeOfTheRest) {
+  CaseResult failed, held;
+  failed.name = held.name = "n";
+  failed.numerics = held.numerics = "fp32";
+  failed.verdict = Verdict::violated;
+  failed.reason = held.reason =
+      "read after write: pack_metadata (metadata, microbatch 0, step 0) is "
+      "not ordered after copy of 580 bytes";
+  const std::string text = table({failed, held});
+  EXPECT_THAT(text, HasSubstr("  read after write: pack_metadata (metadata, microbatch 0, ...\n"));
+  EXPECT_THAT(text, HasSubstr("  " + held.reason + "\n"));
+}
+
+TEST(Table, SaysWhatWouldShowABlindSpot) {
+  Scenario scenario;
+  scenario.parallel.data = 2;
+  scenario.fsdp.strategy = Sharding::optim_grads_params;
+  CaseResult held;
+  held.name = "n";
+  held.numerics = "fp32";
+  held.blind = blind_spots(scenario);
+  EXPECT_THAT(table({held}),
+              HasSubstr("blind: no dropout: a capture that draws random numbers changes "
+                        "nothing; to show it: model.dropout: 0.1 (n)\n"));
 }
 
 TEST(NextCommands, NameTheFileTheSmallerOneAndThePage) {

@@ -92,5 +92,17 @@ TEST(ShrinkReason, KnowsOtherEffectsOfOneCause) {
   EXPECT_FALSE(same_cause(loss, resumed(JudgeKind::weights, "head.weight.m", "")));
 }
 
+// A file is named by it, for people.
+TEST(ReasonName, EndsWithAWholeWord) {
+  CaseResult result;
+  result.judge = JudgeKind::contract;
+  result.reason = "the staging buffer of a microbatch is released before its copy has ended";
+  EXPECT_EQ(reason_name(result), "contract-the-staging-buffer-of-a");
+  result.reason = std::string(60, 'x');
+  EXPECT_EQ(reason_name(result), "contract");
+  result.reason = "short";
+  EXPECT_EQ(reason_name(result), "contract-short");
+}
+
 }  // namespace
 }  // namespace lockstep
