@@ -95,9 +95,7 @@ StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device
     result.tokens += static_cast<double>(lengths.size()) *
                      static_cast<double>(scenario.data.pack_length) / steps;
   }
-  result.steps = static_cast<std::int64_t>(times.size());
-  result.median = median(times);
-  result.fastest = *std::min_element(times.begin(), times.end());
+  add_steps(result, times);
   result.host = median(host_times);
   result.ops = static_cast<double>(device.counters.ops - ops) / steps;
   result.submissions = static_cast<double>(host.calls - calls) / steps;
@@ -106,6 +104,13 @@ StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device
   result.peak_bytes = static_cast<std::int64_t>(device.backend().memory_high_water());
   result.driver_bytes = static_cast<std::int64_t>(device.backend().memory_by_driver()) - before;
   return result;
+}
+
+void add_steps(StepTime& time, const std::vector<double>& seconds) {
+  time.times.insert(time.times.end(), seconds.begin(), seconds.end());
+  time.steps = std::ssize(time.times);
+  time.median = median(time.times);
+  time.fastest = *std::min_element(time.times.begin(), time.times.end());
 }
 
 }  // namespace lockstep

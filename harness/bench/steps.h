@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "engine/device/backend.h"
 #include "scenarios/scenario.h"
@@ -12,6 +13,7 @@ namespace lockstep {
 struct StepTime {
   std::string mode;
   std::int64_t steps = 0;
+  std::vector<double> times;       // Seconds of each step.
   double median = 0, fastest = 0;  // Seconds.
   double host = 0;  // Median seconds of a step in which the host did not wait for the device.
   double ops = 0;   // Ops of a step, those inside graphs included.
@@ -38,5 +40,7 @@ Scenario without_graphs(Scenario scenario);
 // Steps for at least `budget` seconds after warm-up and captures.
 StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device_kind,
                     double budget);
+// Adds the seconds of further steps of the same kind; `time` has some from then on.
+void add_steps(StepTime& time, const std::vector<double>& seconds);
 
 }  // namespace lockstep
