@@ -202,6 +202,8 @@ struct SimOptions {
   // Called when an op has run, before any other runs. Of an op in a graph, step and microbatch are
   // those of the launch, where the launch is part of one.
   std::function<void(const Submission&, const StepLocation&)> op_ran = {};
+  // The same of a copy.
+  std::function<void(void* to, const void* from, std::size_t bytes)> copy_ran = {};
 };
 std::unique_ptr<Backend> open_sim(const SimOptions& options = {});
 

@@ -383,7 +383,9 @@ const char* SimSchedule::execute(const SimWork& work, const SimRun* launched) {
     return one->op.type().name;
   }
   if (const auto* copy = std::get_if<SimCopy>(&work)) {
-    std::memmove(copy->to, copy->staged ? copy->staged.get() : copy->from, copy->bytes);
+    const void* const from = copy->staged ? copy->staged.get() : copy->from;
+    std::memmove(copy->to, from, copy->bytes);
+    if (options_.copy_ran) options_.copy_ran(copy->to, from, copy->bytes);
     return "copy";
   }
   if (const auto* fill = std::get_if<SimFill>(&work)) {

@@ -117,7 +117,9 @@ void StepLoop::run_capture_passes(const MicrobatchPass& captured, const Segment&
   pass.replay = false;
   pass.copies = false;
   const PassContext context = this->context(pass);
+  device_.place.before_capture = true;
   build_metadata(context, capture_passes_->table());
+  device_.place.before_capture = false;
   const std::int64_t count =
       faulty("capture-passes-left-out", scenario_.cuda_graph.capture_passes, 0);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -136,7 +138,9 @@ void StepLoop::run_capture_pass(const MicrobatchPass& pass, const Segment& segme
   const HookCall call{.microbatch = pass.microbatch, .slot = pass.slot};
   if (sharder_) sharder_->begin_unit(sharder_->unit_of(segment.parts.front().layer));
   hooks.run_given(forward ? HookPoint::forward_pre : HookPoint::backward_pre, call);
+  device_.place.before_capture = true;
   run_parts(pass, segment, forward);
+  device_.place.before_capture = false;
   hooks.run_given(forward ? HookPoint::forward_post : HookPoint::backward_post, call);
   if (sharder_) sharder_->end_unit();
   ++counters_.capture_passes;

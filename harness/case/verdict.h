@@ -46,6 +46,7 @@ struct FirstDifference {
   std::optional<std::int64_t> stored_ulp = {};  // In the stored type.
   // Which runs `got` and `want` are of, where they are not the engine's and the oracle's.
   std::string got_from = {}, want_from = {};
+  std::string writers = {};  // Only in a run that is watched: the ops that wrote what is there.
   friend bool operator==(const FirstDifference&, const FirstDifference&) = default;
 };
 

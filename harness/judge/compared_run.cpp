@@ -72,11 +72,23 @@ void ComparedRun::on_ranks(const std::function<void(Rank&)>& body) {
           return read(trainer, list);
         };
         require_the_whole_state(engine);
-        Rank rank{
-            *this, engine, *at(comparisons_, engine.number()), {read_back, trainer.parameters()}};
+        Rank rank{*this,
+                  engine,
+                  *at(comparisons_, engine.number()),
+                  {read_back, trainer.parameters(), writers_told()}};
         body(rank);
       },
       options_.ranks);
+}
+
+// The reader's place is that of the pass that has just ended.
+std::function<std::string(const StoredValues&)> ComparedRun::writers_told() {
+  if (watch_ == nullptr) return {};
+  return [this](const StoredValues& values) {
+    const auto size = static_cast<std::int64_t>(values.bytes());
+    const OperandBytes bytes{Access::in, const_cast<void*>(values.data), 1, size, size};
+    return watch_->writers(bytes, device_.place);
+  };
 }
 
 // The part "look" marks these reads as the harness's, not the engine's.

@@ -13,6 +13,7 @@
 #include "harness/inject/fault_injector.h"
 #include "harness/judge/comparison.h"
 #include "harness/judge/observer_list.h"
+#include "harness/judge/op_watch.h"
 #include "harness/judge/thread_ranks.h"
 
 namespace lockstep {
@@ -45,10 +46,12 @@ class ComparedRun {
   void count(const ThreadRank& rank);
   std::string digest(const Trainer& trainer);  // Every rank calls it.
   Device& device() { return device_; }
+  void set_watch(const OpWatch* watch) { watch_ = watch; }  // Before on_ranks().
   // How often the planted device fault took effect.
   std::int64_t triggered() const { return injector_ ? injector_->triggered() : 0; }
 
  private:
+  std::function<std::string(const StoredValues&)> writers_told();
   template <class Call>
   auto aside(const Call& call);
   std::vector<std::vector<float>> read(const Trainer& trainer, std::span<const StoredValues> list);
@@ -62,6 +65,7 @@ class ComparedRun {
   std::vector<Counters> counters_;
   std::vector<std::vector<ParameterView>> views_;
   bool differs_ = false;
+  const OpWatch* watch_ = nullptr;
   std::unique_ptr<FaultInjector> injector_;
   std::optional<ObserverList> watched_;
   Device device_;

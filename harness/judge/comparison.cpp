@@ -189,6 +189,7 @@ void StepComparison::forward_done(int microbatch, const std::vector<NamedTensor>
     const NamedTensor& got = *found->second;
     FirstDifference where = where_is(microbatch, got.layer, got.op, got.name);
     where.bf16 = got.tensor.narrow;
+    if (engine_.writers && *values != tensor.values) where.writers = engine_.writers(got.tensor);
     const bool by_slot = got.rows == NamedTensor::Rows::slots;
     compare(order, judge_of(got), std::move(where), *values,
             by_slot ? for_capacity(tensor.values, values->size()) : tensor.values,

@@ -42,6 +42,8 @@ struct ComparedEngine {
   // Copies tensors to the host.
   std::function<std::vector<std::vector<float>>(std::span<const StoredValues>)> read;
   const std::vector<ParameterView>& parameters;
+  // Tells which ops wrote what a tensor holds, in a run that is watched for them; else empty.
+  std::function<std::string(const StoredValues&)> writers = {};
 };
 
 // The results that the engine must give in a step, or in the evaluation after it. The referenced

@@ -107,6 +107,9 @@ SimOptions JudgedCase::simulator(std::int64_t seed) const {
   SimOptions sim = sim_options(scenario, seed);
   if (options.policy) sim.policy = *options.policy;
   if (watch != nullptr) {
+    sim.copy_ran = [this](void* to, const void* from, std::size_t bytes) {
+      watch->copied(to, from, bytes);
+    };
     sim.op_ran = [this](const Submission& op, const StepLocation& place) { watch->ran(op, place); };
   }
   return sim;
@@ -223,6 +226,7 @@ RunOutcome observed_run(const JudgedCase& one, std::int64_t seed) {
       ComparedRun run(one.scenario, one.data, one.options, one.simulator(seed),
                       Compared::every_pass, one.observer(checker));
       const RunProgress progress(one.options, "observed run", one.scenario.training.steps);
+      run.set_watch(one.watch);
       outcome.device = run.device().info();
       collect(outcome, run, [&] {
         run.on_ranks([&](ComparedRun::Rank& rank) {

@@ -129,6 +129,7 @@ void OpWatch::expect_step(std::int64_t step) {
   if (every > 0 && (step + 1) % every == 0)
     results_.push_back(oracle_.evaluate(step, data_.evaluation(step)));
   for (const oracle::StepResult& result : results_) expect(result);
+  for (auto& [accumulator, sum] : sums_) std::ranges::fill(sum, 0.0f);  // As a step must begin.
 }
 
 void OpWatch::expect(const oracle::StepResult& want) {
@@ -198,7 +199,9 @@ void OpWatch::ran(const Submission& op, const StepLocation& place) {
   const std::vector<OperandBytes> operands = op.operands();
   const std::int64_t microbatch = place.microbatch * ranks_ + place.rank;
   for (const OperandBytes& operand : operands) {
-    if (first_ || !is_written(operand) || place.step != step_ || place.microbatch < 0) continue;
+    if (first_ || !is_written(operand) || place.step != step_ || place.microbatch < 0 ||
+        place.before_capture)
+      continue;
     const std::string written = operand.name;
     const bool adds = written == "acc" && operand.access == Access::accum;
     const char* const term = name == "embedding_backward" ? ".dweight" : ".dw";
@@ -219,24 +222,56 @@ void OpWatch::ran(const Submission& op, const StepLocation& place) {
       first_->inputs.push_back({operand.name, writers(operand, place)});
     if (!first_ && operand.access == Access::out && is_gradient(operand)) begin_sum(operand);
     if (!first_ && is_written(operand))
-      writes_.push_back({operand, op.type().name, place, hash_of(operand)});
+      keep({operand, op.type().name, place, hash_of(operand), {}});
   }
 }
 
-std::string OpWatch::writers(const OperandBytes& operand, const StepLocation& reader) const {
-  std::vector<std::string> ops;
-  std::string text;
+void OpWatch::copied(void* to, const void* from, std::size_t bytes) {
+  if (first_) return;
+  const auto size = static_cast<std::int64_t>(bytes);
+  const OperandBytes source{Access::in, const_cast<void*>(from), 1, size, size};
+  const OperandBytes target{Access::out, to, 1, size, size};
+  keep({target, "", {}, hash_of(target), last_writes(source)});
+}
+
+void OpWatch::keep(Write write) {
+  std::erase_if(writes_, [&](const auto& earlier) { return covers(write.to, earlier->to); });
+  writes_.push_back(std::make_shared<const Write>(std::move(write)));
+}
+
+// From the latest on, up to one that covers the operand or is of an earlier pass.
+OpWatch::Writes OpWatch::last_writes(const OperandBytes& operand) const {
+  Writes found;
   for (std::size_t i = writes_.size(); i-- > 0;) {
-    const Write& write = writes_[i];
-    if (!share_bytes(write.to, operand)) continue;
-    const std::string name = write.op + "." + write.to.name;
-    if (std::ranges::find(ops, name) != ops.end()) break;  // It belongs to an earlier pass.
-    ops.push_back(name);
+    const std::shared_ptr<const Write>& write = writes_[i];
+    if (!share_bytes(write->to, operand)) continue;
+    const auto is_same = [&](const auto& later) {
+      return later->op == write->op && !write->op.empty() &&
+             std::string_view(later->to.name) == write->to.name;
+    };
+    if (std::ranges::any_of(found, is_same)) break;
+    found.push_back(write);
+    if (covers(write->to, operand)) break;
+  }
+  return found;
+}
+
+std::string OpWatch::text_of(const Write& write, const StepLocation& reader) const {
+  if (!write.op.empty()) return write.op + place_text(write.place, reader);
+  std::string text;
+  for (const auto& read : write.copied)
+    text += (text.empty() ? "" : " and ") + text_of(*read, reader);
+  return text.empty() ? "a copy" : "a copy of " + text;
+}
+
+std::string OpWatch::writers(const OperandBytes& operand, const StepLocation& reader) const {
+  std::string text;
+  for (const auto& last : last_writes(operand)) {
+    const Write& write = *last;
     const bool changed = operand.access == Access::in && covers(operand, write.to) &&
                          hash_of(write.to) != write.hash;
-    text += (text.empty() ? "" : ", ") + write.op + place_text(write.place, reader) +
-            (changed ? " and a copy or a fill since" : "");
-    if (covers(write.to, operand)) break;
+    text +=
+        (text.empty() ? "" : ", ") + text_of(write, reader) + (changed ? ", changed since" : "");
   }
   return text;
 }

@@ -31,6 +31,10 @@ class OpWatch {
   void begin(std::int64_t ranks);
   // `op` has just run.
   void ran(const Submission& op, const StepLocation& place);
+  void copied(void* to, const void* from, std::size_t bytes);
+  // The ops that wrote what an op at `reader` finds in the operand, also if copies brought it
+  // there: "conv_backward, scan_backward of layer 1". "" where none did.
+  std::string writers(const OperandBytes& operand, const StepLocation& reader) const;
   const std::optional<WrongOp>& first() const { return first_; }
   // What was compared so far: "conv_backward.dx".
   const std::set<std::string>& compared() const { return compared_; }
@@ -40,9 +44,10 @@ class OpWatch {
   using Key = std::tuple<std::int64_t, int, std::string>;
   struct Write {
     OperandBytes to;
-    std::string op;
+    std::string op;  // "" for a copy.
     StepLocation place;
-    std::size_t hash;  // A hash of the bytes that were written.
+    std::size_t hash;                                  // A hash of the bytes that were written.
+    std::vector<std::shared_ptr<const Write>> copied;  // The writes of what a copy read.
   };
 
   void expect_step(std::int64_t step);
@@ -54,8 +59,10 @@ class OpWatch {
   void begin_sum(const OperandBytes& operand);
   // The same of an accumulator: one of the values is what the op has added to it.
   bool is_sum(const Key& key, const Submission& op, const OperandBytes& operand);
-  // The ops that wrote what an op at `reader` reads: "conv_backward, scan_backward of layer 1".
-  std::string writers(const OperandBytes& operand, const StepLocation& reader) const;
+  using Writes = std::vector<std::shared_ptr<const Write>>;
+  Writes last_writes(const OperandBytes& operand) const;
+  void keep(Write write);
+  std::string text_of(const Write& write, const StepLocation& reader) const;
 
   const Scenario& scenario_;
   const DataSource& data_;
@@ -64,7 +71,7 @@ class OpWatch {
   std::vector<oracle::StepResult> results_;  // The step's and its evaluation's.
   std::map<Key, std::vector<const oracle::Tensor*>> expected_;
   std::set<std::string> compared_;
-  std::vector<Write> writes_;
+  Writes writes_;  // In the order of time, without those that a later one covers.
   std::map<const std::byte*, std::vector<float>>
       sums_;  // What gradients held when an op wrote them.
   std::optional<WrongOp> first_;

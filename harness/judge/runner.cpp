@@ -214,10 +214,10 @@ class Case {
   }
 
   // Makes the run that has just differed once more, in which every op is compared when it has run.
-  // The passes of a capture compute what no step asks for, and a process sees its own ranks alone.
+  // A process sees its own ranks alone.
   void name_op(const JudgedCase& one, const std::function<RunOutcome(const JudgedCase&)>& run) {
     const bool is_watched = options_.names_op && options_.device == "sim" && one.has_step_judge() &&
-                            !one.ranks_are_processes() && scenario_.cuda_graph.capture_passes == 0;
+                            !one.ranks_are_processes();
     // The metadata of a pack are what one op wrote, or of a size that it was given.
     const bool is_named = result_.judge == JudgeKind::metadata;
     if (!result_.first_difference || is_named || !is_watched) return;
@@ -225,8 +225,12 @@ class Case {
     OpWatch watch(scenario_, *data_, options_.planted.oracle);
     JudgedCase again = one;
     again.watch = &watch;
-    run(again);
+    const RunOutcome watched = run(again);
     result_.wrong_op = watch.first().value_or(WrongOp());
+    const bool is_right = !watch.first() && watched.finding && watched.finding->where;
+    if (is_right && !watched.finding->where->writers.empty())
+      result_.wrong_op->inputs = {
+          {watched.finding->where->tensor, watched.finding->where->writers}};
     met_again_ += fault_points_met() - met_before;
   }
 

@@ -242,9 +242,13 @@ std::vector<std::pair<std::string, std::string>> difference_rows(const FirstDiff
 
 std::vector<std::pair<std::string, std::string>> wrong_op_rows(const WrongOp& wrong) {
   if (wrong.op.empty()) {
-    return {{"first op",
-             "none: each op of the passes wrote the oracle's values, so look at what follows them, "
-             "and at copies"}};
+    std::vector<std::pair<std::string, std::string>> rows{
+        {"first op",
+         "none: each op of the passes wrote the oracle's values, so look at what follows them "
+         "(accumulate, exchanges of ranks, gradient_norm, adamw), and at copies"}};
+    for (const WrongOp::Input& input : wrong.inputs)
+      rows.emplace_back("it holds", input.operand + " of " + input.writers);
+    return rows;
   }
   std::string reads;
   for (const WrongOp::Input& input : wrong.inputs) {

@@ -44,6 +44,8 @@ const char* const kSound[] = {"full-iteration",
                               "several-buckets",
                               "packed-fallback-mix",
                               "cudnn-attention-graphs",
+                              "capture-passes",
+                              "offload-capture-passes",
                               "resume-on-other-ranks"};
 
 TEST(OpWatch, FindsNoWrongOpInASoundRunAndComparesAll) {
@@ -93,22 +95,51 @@ TEST(OpWatch, NamesTheOpWhoseGradientNobodyReads) {
   }
 }
 
-// The op is right, but what it reads was written for another microbatch.
+CaseResult judged_with(const std::string& fault, const Scenario& scenario) {
+  RunOptions options;
+  options.planted.engine = fault;
+  return run_in_worker(scenario, options, {.fork = true, .timeout_s = 60, .echo = false});
+}
+
+// The op is right, but what it reads was written for another microbatch, or in another step.
 TEST(OpWatch, NamesTheOpsThatWroteWhatAWrongOpReads) {
   Scenario scenario;
   scenario.numerics = {Numerics::fp32};
   scenario.data.documents = {{{3, 3}, {3, 3}}};
   scenario.model.dropout = Ratio{500'000};
   scenario.training.microbatches = 4;
-  RunOptions options;
-  options.planted.engine = "metadata-built-once";
-  const CaseResult result =
-      run_in_worker(scenario, options, {.fork = true, .timeout_s = 60, .echo = false});
-  ASSERT_TRUE(result.wrong_op) << result.reason;
-  EXPECT_EQ(result.wrong_op->op, "embedding_forward");
-  EXPECT_EQ(result.wrong_op->microbatch, 2);
-  EXPECT_THAT(result.wrong_op->inputs,
+  const CaseResult stale = judged_with("metadata-built-once", scenario);
+  ASSERT_TRUE(stale.wrong_op) << stale.reason;
+  EXPECT_EQ(stale.wrong_op->op, "embedding_forward");
+  EXPECT_EQ(stale.wrong_op->microbatch, 2);
+  EXPECT_THAT(stale.wrong_op->inputs,
               testing::Contains(WrongOp::Input{"row_number", "pack_metadata of microbatch 0"}));
+  const CaseResult kept = judged_with("gradients-not-zeroed-at-step-start", scenario);
+  ASSERT_TRUE(kept.wrong_op) << kept.reason;
+  EXPECT_EQ(kept.wrong_op->op, "linear_weight_gradient");
+  EXPECT_EQ(kept.wrong_op->operand, "acc");
+  EXPECT_THAT(kept.wrong_op->inputs, testing::Contains(WrongOp::Input{
+                                         "acc", "linear_weight_gradient of microbatch 3, step 0"}));
+}
+
+// All ops are right, but a copy to the host came when another op had written over the tensor.
+TEST(OpWatch, NamesTheOpThatWroteOverAnActivation) {
+  const ReadResult read = read_scenario_text(
+      "{schema: 1, name: over, numerics: [fp32], model: {pattern: 'E-*M', hidden: 1, vocab: 2, "
+      "attention: {heads: 1, head_dim: 2}, mamba: {d_inner: 1, head_dim: 1, state: 1}, "
+      "mlp: {hidden: 1}, moe: {experts: 2, top_k: 1, hidden: 1, pad_to_capacity: false}}, "
+      "data: {pack_length: 2, documents: [[[2]]]}, "
+      "training: {steps: 2, microbatches: 1, seed: 6}, "
+      "cuda_graph: {modules: [mamba], max_packed_seqs: 1}, "
+      "offload: {modules: [core_attn, expert_fc1], delay_until_cuda_graph: true}}",
+      "text");
+  ASSERT_TRUE(read.ok());
+  const CaseResult result = judged_with("offload-bins-forget-the-delay", read.scenario);
+  ASSERT_TRUE(result.wrong_op) << result.reason;
+  EXPECT_EQ(result.wrong_op->op, "");
+  EXPECT_THAT(result.wrong_op->inputs,
+              testing::ElementsAre(
+                  WrongOp::Input{"layers.0.dispatched", "a copy of attention_forward of layer 2"}));
 }
 
 // An error behind the passes is no op of theirs; a search that nobody asks for is not made.
