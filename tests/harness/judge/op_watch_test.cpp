@@ -4,10 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "harness/inject/document_fault.h"
+#include "harness/inject/fault_table.h"
 #include "harness/judge/judged_case.h"
 #include "harness/judge/runner.h"
 #include "harness/run/worker.h"
@@ -99,6 +103,65 @@ CaseResult judged_with(const std::string& fault, const Scenario& scenario) {
   RunOptions options;
   options.planted.engine = fault;
   return run_in_worker(scenario, options, {.fork = true, .timeout_s = 60, .echo = false});
+}
+
+// Models of few layers, so that a wrong op is often far from what shows it.
+std::vector<Scenario> models() {
+  std::vector<Scenario> all(3);
+  for (Scenario& one : all) {
+    one.numerics = {Numerics::fp32};
+    one.model.dropout = Ratio{200'000};
+    one.training.steps = 2;
+  }
+  all[1].model.pattern = "E*";
+  all[1].model.moe.shared_hidden = 8;
+  all[1].model.moe.aux_loss = all[1].model.moe.z_loss = Ratio{10'000};
+  all[2].numerics = {Numerics::bf16};
+  all[2].model.mlp.activation = MlpActivation::swiglu;
+  return all;
+}
+
+// Whether the op is one of those in the file of a fault: kernels/host/conv.cpp has conv_forward and
+// conv_backward. Nothing for files that all ops use, and for ops of no pass.
+std::optional<bool> is_in_file_of(std::string_view fault, const std::string& op) {
+  static const std::map<std::string, std::vector<std::string>> other_ops{
+      {"cross_entropy", {"microbatch_loss"}},
+      {"dispatch", {"combine", "expert_layout"}},
+      {"dropout", {"embedding", "residual"}},
+      {"expert_product", {"expert_"}},
+      {"router", {"expert_counts"}}};
+  static const std::set<std::string> no_pass{"accumulate",   "cudnn_attention", "digest",
+                                             "expert_state", "fingerprint",     "initialize",
+                                             "optimizer",    "scan_chunk",      "tensor_core"};
+  std::string file(fault_place(fault));
+  file = file.substr(file.rfind('/') + 1);
+  file = file.substr(0, file.find('.'));
+  if (no_pass.contains(file)) return std::nullopt;
+  std::vector<std::string> begins{file};
+  if (const auto more = other_ops.find(file); more != other_ops.end())
+    begins.insert(begins.end(), more->second.begin(), more->second.end());
+  return std::ranges::any_of(begins, [&](const auto& begin) { return op.starts_with(begin); });
+}
+
+// Whatever tensor shows a fault of a kernel, the report names one of the ops of the kernel's file.
+TEST(OpWatch, NamesTheOpOfEachKernelFaultThatItFinds) {
+  std::set<std::string> named, elsewhere;  // By the op alone.
+  for (const std::string& fault : kernel_faults()) {
+    if (!is_in_file_of(fault, "")) continue;
+    for (const Scenario& scenario : models()) {
+      const CaseResult result = judged_with(fault, scenario);
+      if (!result.wrong_op) continue;
+      EXPECT_TRUE(*is_in_file_of(fault, result.wrong_op->op))
+          << fault << " in " << scenario.model.pattern << ": " << result.wrong_op->op << ", "
+          << result.wrong_op->operand << "; " << result.reason;
+      named.insert(fault);
+      const std::string& writer = result.first_difference->op;
+      if (writer.find(result.wrong_op->op) == std::string::npos) elsewhere.insert(fault);
+      break;
+    }
+  }
+  EXPECT_GE(named.size(), 70U);
+  EXPECT_GE(elsewhere.size(), 40U) << "the tensor names these without the search";
 }
 
 // The op is right, but what it reads was written for another microbatch, or in another step.
