@@ -53,7 +53,7 @@ std::string blind_line(const std::string& spot) {
       {"no dropout:", "model.dropout: 0.1"},
       {"no more than two units", "a longer model.pattern, of three equal blocks"},
       {"one microbatch:", "training.microbatches: 2"},
-      {"ranks are processes:", "parallel.transport: local"},
+      {"ranks are processes:", "parallel.transport: local, except under full_iteration"},
       {"the library's sums:", "fsdp.reduction: ordered"},
       {"ranks ", "other documents for each rank in data"},
       {"cuda_graph.max_packed_seqs:", "packs that take this capacity, or leave it out"},
