@@ -54,6 +54,7 @@ class Search {
       if (unconfirmed_) start_again();
       shrunk_.scenario = current_;
       shrunk_.scenario.description = shrunk_description(shrunk_.result);
+      if (!shrunk_.interrupted) name_op();
     }
     shrunk_.seconds = watch_.seconds();
     return std::move(shrunk_);
@@ -281,7 +282,19 @@ class Search {
     }
   }
 
-  CaseResult run_once(const Scenario& scenario) { return run_once(scenario, shrunk_.run); }
+  // A name for the op takes another run of each case that differs, which only the result needs.
+  void name_op() {
+    if (options_.runner || !shrunk_.result.first_difference) return;
+    const CaseResult named = run_in_worker(
+        current_, shrunk_.run, {.fork = true, .timeout_s = options_.timeout_s, .echo = false});
+    if (same_reason(named, shrunk_.result)) shrunk_.result.wrong_op = named.wrong_op;
+  }
+
+  CaseResult run_once(const Scenario& scenario) {
+    RunOptions run = shrunk_.run;
+    run.names_op = false;
+    return run_once(scenario, run);
+  }
   // GaveUp where the budget ended first: a run that was stopped for it says nothing.
   CaseResult run_once(const Scenario& scenario, const RunOptions& run) {
     if (Interrupts::came()) throw Interrupted("interrupted by " + Interrupts::name());

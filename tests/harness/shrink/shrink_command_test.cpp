@@ -35,6 +35,7 @@ TEST_F(ShrinkCommand, WritesAFileThatFailsAlikeAndPromotesIt) {
   ASSERT_EQ(first.status, 0) << first.out << first.err;
   ASSERT_EQ(second.status, 0) << second.out << second.err;
   EXPECT_THAT(first.out, HasSubstr("This folder is of no checkout: copy the file"));
+  EXPECT_THAT(first.out, HasSubstr("  first op  rms_norm_forward, "));
   const std::string promoted = folder_ / "scenarios/regressions/activation-norm-out.yaml";
   EXPECT_EQ(slurp(promoted), slurp(out));
   EXPECT_TRUE(
