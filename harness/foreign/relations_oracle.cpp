@@ -15,15 +15,10 @@ namespace {
 
 constexpr std::size_t kMostOfADump = 256;
 // A tensor may be off by so many times the root mean square of what nudging moves
-// (docs/engine-protocol.md, section 13). In fp32 what is not stored is rounded in the same
-// precision, so more is allowed.
+// (docs/engine-protocol.md, section 13). In fp32 roundings of sums, which depend on their order,
+// are as large as those of what is stored, so more is allowed.
 constexpr double kMultipleFp32 = 8, kMultipleBf16 = 4;
 constexpr double kLeast = 0x1p-126;  // Below it a number is no normal one of either precision.
-// A sum of n terms in fp32, one after the other, is rounded n times, of partial sums that grow: by
-// sqrt(n) / 7 times what nudging its factors moves. A scan's decays are exponentials of differences
-// between such sums, and so off by n / 7 times what nudging their terms moves. In bf16 all of these
-// are of fp32 as well, and so exact.
-constexpr double kSumsPerNudge = 7;
 // A tensor of which so much may be wrong is not looked at: half, so that a doubled one is found.
 constexpr double kMostAllowed = 0.5;
 
@@ -75,17 +70,7 @@ std::optional<StepWeights> weights_at(EngineCase& one, std::int64_t step) {
 
 // The multiple of what nudging moves that a tensor may be off.
 double multiple_of(const EngineCase& one) {
-  if (one.scenario().numerics.front() == Numerics::bf16) return kMultipleBf16;
-  std::int64_t longest_sum = one.scenario().data.pack_length;
-  for (const auto& [name, tensor] : *one.feed().weights) {
-    for (const std::int64_t side : tensor.shape) longest_sum = std::max(longest_sum, side);
-  }
-  const bool scans = one.scenario().model.pattern.find('M') != std::string::npos;
-  const std::int64_t chunk =
-      std::min(one.scenario().model.mamba.chunk, one.scenario().data.pack_length);
-  const double terms = std::max(std::sqrt(static_cast<double>(longest_sum)),
-                                scans ? static_cast<double>(chunk) : 0.0);
-  return kMultipleFp32 * std::max(1.0, terms / kSumsPerNudge);
+  return one.scenario().numerics.front() == Numerics::bf16 ? kMultipleBf16 : kMultipleFp32;
 }
 
 std::int64_t targets_of(const std::vector<Microbatch>& packs) {

@@ -1,4 +1,5 @@
-// Double in which each stored value moves by one unit in the last place of another format.
+// Arithmetic in which each stored value moves by one unit in the last place of a format: double for
+// bf16, beside which all that is not stored is exact, and fp32 for fp32.
 #pragma once
 
 #include "oracle/arithmetic/primitives.h"
@@ -30,12 +31,22 @@ struct Nudged {
   static double st(double x) { return nudged(x, chance.bits); }
   static double kept(double x) { return nudged(x, kBitsOfFp32); }
 
- private:
   static double nudged(double x, int bits) {
     chance.state = chance.state * 6364136223846793005u + 1442695040888963407u;
     const double unit = unit_in_the_last_place(x, bits);
     return (chance.state >> 63) != 0 ? x + unit : x - unit;
   }
+};
+
+// In fp32 what is not stored is rounded as coarsely as what is: the partial sums, quotients and
+// exponentials of an op. A chain of equal terms is rounded the same way at each of them, so that
+// its errors add up and no bound by chance holds: here they arise as they do in an engine.
+struct NudgedFp32 {
+  using Real = float;
+  static constexpr bool kFp8 = false, kTensorCores = false;
+  static constexpr int kKvBlock = 32;
+  static float st(float x) { return static_cast<float>(Nudged::nudged(x, Nudged::kBitsOfFp32)); }
+  static float kept(float x) { return st(x); }
 };
 
 }  // namespace lockstep::oracle

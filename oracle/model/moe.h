@@ -20,6 +20,7 @@ class MoeLayer : LayerParts<Precision> {
   void forward(const Matrix<Real>& x) {
     Matrix<Real>& logits = make("router.logits", moe().experts);
     linear<Unrounded<Real>>(pack(), x, weight(kRouter), logits, pass_.mutant);
+    keep(logits);
     const Routed routed = route_rows(logits);
     wrote("router_forward.logits", logits);
     wrote("router_forward.scores", routed.routing.scores);
@@ -59,6 +60,7 @@ class MoeLayer : LayerParts<Precision> {
         d_weights(routing.weights.rows, routing.weights.cols);
     combine_gradient<Precision>(pack(), routing.weights, routed.dispatch, saved("expert_out"),
                                 d_out, dy, d_weights, pass_.mutant);
+    keep(d_weights);
     wrote("combine_backward.dy", dy);
     wrote("combine_backward.dweights", d_weights);
     Matrix<Real> d_act(routed.dispatch.buffer, moe().hidden),
@@ -73,8 +75,9 @@ class MoeLayer : LayerParts<Precision> {
     wrote("activation_backward.dh", d_fc1);
     wrote("expert_weight_gradient.dw", moe().experts * widths_.expert_fc1, gradient(kExpertFc1));
     wrote("expert_input_gradient.dx", d_buffer);
-    const Matrix<Real> dl = router_gradient(pack(), router_settings(), routing, routed.balance,
-                                            d_weights, pass_.mutant);
+    Matrix<Real> dl = router_gradient(pack(), router_settings(), routing, routed.balance, d_weights,
+                                      pass_.mutant);
+    keep(dl);
     gradient(kRouter) = linear_weight_gradient<Unrounded<Real>>(pack(), dl, x, pass_.mutant);
     wrote("router_backward.dlogits", dl);
     wrote("router_weight_gradient.dwr", moe().experts, gradient(kRouter));
@@ -127,12 +130,29 @@ class MoeLayer : LayerParts<Precision> {
     }
   }
 
+  // What the router stores is fp32 in every numerics.
+  static void keep(Matrix<Real>& stored) {
+    for (Real& value : stored.values) value = Precision::kept(value);
+  }
+  // The experts are chosen first: so the forward and the backward pass choose the same ones, from
+  // logits that are stored once, however what follows from them is rounded.
+  void keep_routing(Routing<Real>& routing) const {
+    keep(routing.softmax);
+    if (moe().router == Router::softmax) {
+      routing.scores = routing.softmax;
+    } else {
+      keep(routing.scores);
+    }
+    keep(routing.weights);
+  }
+
   Routed route_rows(const Matrix<Real>& logits) const {
     const Mutant mutant = pass_.mutant;
     const PackedBatch all = own_rows(logits.rows);
     const PackedBatch& routed = mutant("moe-routes-padding-rows") ? all : pack();
     Routed to;
     to.routing = route(routed, router_settings(), logits, mutant);
+    keep_routing(to.routing);
     const std::int64_t rows =
         mutant("moe-capacity-counts-rows-of-documents") ? to.routing.rows : logits.rows;
     to.dispatch = dispatch(routed, to.routing, expert_capacity(moe(), rows, mutant),

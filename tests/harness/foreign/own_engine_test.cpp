@@ -96,6 +96,30 @@ TEST(OwnEngine, NeighboursWithoutTargetsSayNothing) {
   host.close();
 }
 
+// The only target of the odd documents lies in a row of which dropout takes every element, so that
+// its logits are 0 and its loss is the logarithm of the vocabulary for any token. Of wider rows it
+// cannot take all.
+TEST(OwnEngine, NeighboursThatDropoutSilencesSayNothing) {
+  const Interrupts pipes;
+  EngineHost host({.command = own_engine(), .relations = {foreign::asked_relation("R6")}});
+  for (const auto& [hidden, verdict] :
+       std::map<std::string, Verdict>{{"1", Verdict::skipped}, {"512", Verdict::holds}}) {
+    const EngineResult result =
+        host.judge(read_scenario_text("schema: 1\nname: silent\n"
+                                      "model: {pattern: \"-\", hidden: " +
+                                          hidden +
+                                          ", vocab: 3, mlp: {hidden: 1}, dropout: 0.9}\n"
+                                          "data: {pack_length: 9, documents: [[[1, 1, 2]]]}\n"
+                                          "training: {steps: 1, microbatches: 1, seed: 997}\n"
+                                          "cuda_graph: {impl: none, max_packed_seqs: 1}\n",
+                                      "x.yaml")
+                       .scenario);
+    ASSERT_FALSE(result.relations.empty()) << text(result);
+    EXPECT_EQ(result.relations.back().verdict, verdict) << hidden << ": " << text(result);
+  }
+  host.close();
+}
+
 // Random scenarios as `lockstep fuzz` draws them: LOCKSTEP_SCENARIOS of them, or a few.
 TEST(OwnEngine, RandomScenariosHold) {
   const Interrupts pipes;
@@ -206,6 +230,39 @@ TEST(OwnEngine, TheOracleSaysHowMuchOfItsToleranceWasUsed) {
     EXPECT_LT(margin.used, 0.5) << scenario << " " << margin.tensor;
     EXPECT_LT(margin.allowed, allowed) << scenario << " " << margin.tensor;
   }
+}
+
+// Cases in which all of a gradient, or most of it, is what roundings of fp32 leave of it where they
+// do not cancel, at places that nothing stores.
+TEST(OwnEngine, TheOracleAllowsRoundingsThatDoNotCancel) {
+  const Interrupts pipes;
+  EngineHost host({.command = own_engine(), .relations = {foreign::asked_relation("R16")}});
+  for (const auto& [name, body] : std::map<std::string, std::string>{
+           // Every expert is chosen, so that the slope of the balance loss is the same for all, and
+           // its gradient is what the scores' sum is off 1.
+           {"all-experts",
+            "model: {pattern: E, hidden: 1, vocab: 2, mlp: {hidden: 1}, "
+            "moe: {experts: 2, hidden: 1, aux_loss: 1}}\n"
+            "data: {pack_length: 2, documents: [[[2]]]}\n"
+            "training: {steps: 1, microbatches: 1}\ncuda_graph: {impl: none}\n"},
+           // Weight decay takes all of each weight and leaves one update, which is the same in
+           // nearly all rows of the head: sums over them are of equal terms.
+           {"equal-rows-of-the-head",
+            "model: {pattern: \"*\", hidden: 48, vocab: 1032, attention: {rope_base: 100}, "
+            "dropout: 0.5}\n"
+            "data: {pack_length: 17, documents: [[[]], [[17]]], "
+            "mask: {prefix: 2, microbatches: [3, 5]}}\n"
+            "training: {steps: 4, microbatches: 8, seed: 396, optimizer: {lr: 0.1, min_lr: 1e-4, "
+            "decay_steps: 5, weight_decay: 10, betas: [0.5, 0.9999], eps: 1}}\n"
+            "cuda_graph: {impl: none}\n"}}) {
+    const EngineResult result = host.judge(
+        read_scenario_text("schema: 1\nname: " + name + "\nnumerics: [fp32]\n" + body, "x.yaml")
+            .scenario);
+    EXPECT_EQ(result.result.verdict, Verdict::holds) << text(result);
+    ASSERT_TRUE(result.relations.back().margin) << text(result);
+    EXPECT_LT(result.relations.back().margin->allowed, 1e-3) << text(result);
+  }
+  host.close();
 }
 
 // Positions of RoPE that run through a pack, and sums in another order, are the same function.

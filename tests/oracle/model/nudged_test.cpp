@@ -118,5 +118,75 @@ TEST(nudged, the_oracle_in_fp32_is_within_what_nudging_moves) {
   }
 }
 
+// How far a gradient of the oracle's is off, and how far nudging moves it, by the mean square of 8.
+struct Off {
+  double error = 0, moved = 0, length = 0;
+};
+
+Off off(const Scenario& scenario, const Microbatch& microbatch, DoublePass pass,
+        const std::string& parameter, Oracle& oracle) {
+  const std::vector<std::string> names = parameter_names(scenario);
+  const auto p = std::ranges::find(names, parameter) - names.begin();
+  StepData data{.microbatches = {microbatch}, .targets = 0};
+  data.targets = count_targets(data);
+  const std::vector<float> got = oracle.step(0, data).microbatches[0].gradients[p];
+  const Values want = run_in_double(scenario, microbatch, pass).gradients[p];
+  Off off;
+  off.error = distance({got.begin(), got.end()}, want);
+  off.length = distance(want, Values(want.size()));
+  for (pass.nudge = 1; pass.nudge <= 8; ++pass.nudge) {
+    const DoubleResult nudged = run_in_double(scenario, microbatch, pass);
+    off.moved += std::pow(distance(nudged.gradients[p], want), 2) / 8;
+  }
+  off.moved = std::sqrt(off.moved);
+  return off;
+}
+
+// Both experts are chosen, so that the balance loss has the same slope for them, and its gradient
+// would be 0 if the scores' sum were 1. Their roundings, of fp32 in both precisions, are all of it.
+TEST(nudged, what_a_router_stores_moves_in_both_precisions) {
+  Scenario scenario = hybrid();
+  scenario.model.pattern = "E";
+  scenario.model.moe.experts = 2;
+  scenario.model.moe.hidden = 4;
+  scenario.model.moe.aux_loss.millionths = 1'000'000;
+  Microbatch microbatch = documents_of({3, 0, 4, 1, 5, 11}, scenario.model.vocab, 3);
+  for (Document& one : microbatch.documents) std::ranges::fill(one.targets, -1);
+  for (const Numerics numerics : {Numerics::fp32, Numerics::bf16}) {
+    Options options;
+    options.numerics = numerics;
+    Oracle oracle(scenario, options);
+    DoublePass pass;
+    pass.numerics = numerics;
+    const Off router = off(scenario, microbatch, pass, "layers.0.router.weight", oracle);
+    EXPECT_LT(router.length, 1e-14);
+    EXPECT_GT(router.error, 1e-9);
+    EXPECT_LE(router.error, 4 * router.moved);
+    EXPECT_GE(router.error, router.moved / 100);
+  }
+}
+
+// The rows of the head are equal, as after a weight decay that takes all of them: the gradient of
+// its input is then what a sum of equal terms leaves beside that of the target, and each of its
+// additions is rounded the same way. Nudging terms by chance moves it by less than that.
+TEST(nudged, sums_of_equal_terms_are_rounded_in_fp32) {
+  Scenario scenario = hybrid();
+  scenario.model.pattern = "-";
+  scenario.model.vocab = 1500;
+  const Microbatch microbatch = documents_of({3, 0, 4, 1, 5, 11}, scenario.model.vocab, 3);
+  Oracle oracle(scenario, {});
+  std::vector<Parameter> parameters = oracle.parameters();
+  const std::vector<std::string> names = parameter_names(scenario);
+  const auto head = std::ranges::find(names, "head.weight") - names.begin();
+  for (std::size_t e = 0; e < parameters[head].weight.size(); ++e)
+    parameters[head].weight[e] = 0.0625F + 0.001F * static_cast<float>(e % 12);
+  DoublePass pass;
+  for (const Parameter& one : parameters)
+    pass.weights.emplace_back(one.weight.begin(), one.weight.end());
+  oracle.restore(parameters, 0);
+  const Off embedding = off(scenario, microbatch, pass, "embedding.weight", oracle);
+  EXPECT_LE(embedding.error, 2 * embedding.moved);
+}
+
 }  // namespace
 }  // namespace lockstep::oracle
