@@ -23,6 +23,8 @@ std::string counted_call(const std::string &reason) {
       {fallbacks_documents, kFallbacks},
       {fallbacks_length, kFallbacks},
       {fallbacks_cut, kFallbacks},
+      {max_outstanding, "forward passes before the first backward pass"},
+      {slots_live, "forward passes before the first backward pass"},
       {evaluations, "the forward passes of evaluations"},
       {host_syncs, "waits of the host"},
       {tokens_dropped, kPairs},

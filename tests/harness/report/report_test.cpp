@@ -132,7 +132,7 @@ TEST(FailureBlock, NamesTheCallsOfACounter) {
   result.judge = JudgeKind::vacuous;
   result.reason = "pairs_routed is 1, expected 2 (tokens x top_k x layers of experts)";
   EXPECT_THAT(failure_block(result), HasSubstr("  counts    count_pairs\n"));
-  result.reason = "slots_live is 1, expected 2 (a slot for each of those, in every step)";
+  result.reason = "hazards_checked is 0, expected 1 or more (checker.hazards is true)";
   EXPECT_THAT(failure_block(result), testing::Not(HasSubstr("  counts ")));
   result.reason = "no step has a target: every loss is zero";
   EXPECT_THAT(failure_block(result), testing::Not(HasSubstr("  counts ")));
