@@ -244,8 +244,9 @@ std::vector<std::pair<std::string, std::string>> wrong_op_rows(const WrongOp& wr
   if (wrong.op.empty()) {
     std::vector<std::pair<std::string, std::string>> rows{
         {"first op",
-         "none: each op of the passes wrote the oracle's values, so look at what follows them "
-         "(accumulate, exchanges of ranks, gradient_norm, adamw), and at copies"}};
+         "none: each op that can be compared wrote the oracle's values, so look at the op that "
+         "writes the tensor, at what follows the passes (accumulate, exchanges of ranks, "
+         "gradient_norm, adamw), and at copies"}};
     for (const WrongOp::Input& input : wrong.inputs)
       rows.emplace_back("it holds", input.operand + " of " + input.writers);
     return rows;
