@@ -87,7 +87,7 @@ function(lockstep_install)
     install(
       DIRECTORY tests DESTINATION ${share}
       FILES_MATCHING PATTERN "*.json" PATTERN "*.yaml" PATTERN "*.jsonl" PATTERN "*.txt" PATTERN "*.sh" PATTERN "*.cmake"
-      PATTERN "CMakeLists.txt" EXCLUDE)
+      PATTERN "CMakeLists.txt" EXCLUDE PATTERN __pycache__ EXCLUDE)
     file(RELATIVE_PATH up_bin /${share} /${CMAKE_INSTALL_BINDIR})
     file(RELATIVE_PATH up_tests /${share} /${libexec})
     get_property(tests GLOBAL PROPERTY LOCKSTEP_INSTALLED_TESTS)
