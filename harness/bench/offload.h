@@ -42,7 +42,7 @@ LinkRates time_link(const Scenario& scenario, const std::string& device_kind, do
 // behind. Each row is timed twice, the second time in the opposite order. The scenario says what is
 // offloaded, else it is all that whole-layer graphs allow. Under full_iteration at most 32 copies
 // are in flight if the scenario sets no limit. `only` selects modes whose name contains it. `done`
-// is called with each row when it is known.
+// is called with each row when all rows of its mode are timed.
 void time_offload(const Scenario& scenario, const std::string& device_kind, double budget,
                   const std::string& only, const std::function<void(const OffloadRow&)>& done);
 

@@ -34,7 +34,8 @@ struct Report {
   std::string error = {};  // Says why the campaign ended before its first case; "" where it ran.
 };
 
-// What the command wrote instead of results, on one line; "" where there are results.
+// Returns the error that the command wrote instead of results, on one line; "" where there are
+// results.
 std::string error_of(const json::object& run) {
   const json::value* error = run.if_contains("error");
   if (error == nullptr || !error->is_object() || run.contains("campaign")) return "";

@@ -190,7 +190,7 @@ void write_attention(std::ostringstream& out, const Scenario& scenario) {
   }
 }
 
-// What expect.counters asks of a counter that no run can meet; "" where a run can.
+// Returns what expect.counters asks of a counter, if no run can meet it; "" where a run can.
 std::string contradiction(const Scenario& scenario, const Expectation& one) {
   const auto rule = scenario.expect.counters.find(one.counter);
   if (rule == scenario.expect.counters.end()) return "";

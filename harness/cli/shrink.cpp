@@ -64,7 +64,7 @@ bool is_of_a_checkout(const std::string& regressions) {
   return fs::exists(fs::path(regressions) / "../../CMakeLists.txt", absent);
 }
 
-// What stands behind the token in the first replay line of a file's comments, such as
+// Returns the options of the first replay line in a file's comments, such as
 // "--device sim --plant ...", for a message; "" without such a line.
 std::string options_in_comments(const std::string& path) {
   const std::string begin = "lockstep replay ";

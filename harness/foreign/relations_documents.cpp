@@ -86,9 +86,9 @@ TellingRows rows_with_targets(const EngineFeed& feed, const Documents& kept) {
   return rows;
 }
 
-// Where dropout takes all of a row's embedding and of what layers add to it, its logits are 0 for
-// any token and its loss is that of no knowledge. Of so many elements that are expected to stay,
-// none does with a chance of e^-32.
+// A row's logits are 0 for any token, and its loss tells nothing, if dropout takes all elements of
+// its embedding and of what layers add to it. If this many are expected to stay, the chance that
+// none does is e^-32.
 constexpr double kLeastKept = 32;
 
 bool may_all_be_dropped(const EngineCase& one, const TellingRows& rows) {
