@@ -456,14 +456,17 @@ def interludes(judge):
         raise NotApplicable("nothing can be put in between")
 
 
+STREAMS = ("compute", "d2h", "h2d", "gather", "reduce", "graph")
+
+
 def amplified(judge):
     words = judge.hello.get("amplifies", [])
     if not words:
         raise NotApplicable("the engine has no amplifier")
     if "poison" in words:
         judge.expect_equal("R14", judge.base(), judge.run(amplify={"poison": True}))
-    for stream in ("compute", "d2h", "h2d", "gather", "reduce", "graph") if "delay" in words else ():
-        judge.expect_equal("R14", judge.base(), judge.run(amplify={"delay_us": {stream: 2000}}))
+    for stream in judge.hello.get("delays", STREAMS) if "delay" in words else ():
+        judge.expect_equal("R14", judge.base(), judge.run(amplify={"delay_us": {stream: 10000}}))
 
 
 def graph_fit(judge):

@@ -596,7 +596,7 @@ class TorchPacked:
             "honours": honours, "observes": ["token_loss", "activation", "gradient", "weight", "moment1", "moment2"],
             "claims": {"deterministic": True, "weights_by_name": True, "recompute_exact": True},
             "counts": {name: "seen" if name in seen else "said" for name in COUNTERS},
-            "amplifies": ["poison", "delay"] if cuda else ["poison"],
+            "amplifies": ["poison", "delay"] if cuda else ["poison"], "delays": ["compute", "d2h", "h2d"] if cuda else [],
             "expectations": str(pathlib.Path(__file__).with_suffix(".yaml"))}
 
     def check(self, scenario):

@@ -6,6 +6,7 @@ An engine is an object with
     run(request, out)          does the run of section 6, tells `out` (a Recorder) what it saw, returns its counters
     reset() -> bool            forgets the case; True asks for a new process (optional)
 It raises Skipped or Failed where a run cannot be done; any other exception is reported as `failed` too."""
+import gc
 import json
 import os
 import queue
@@ -221,6 +222,8 @@ def serve(engine, arguments=None):
         return play(engine, arguments[1])
     if "LOCKSTEP_ENGINE_FDS" not in os.environ:
         sys.exit("this program is started by lockstep: --engine 'CMD'; or play a log: --play LOG")
+    # What was imported by now stays: a collection, of which a capture of a graph needs one, takes a fifth of a second for PyTorch alone.
+    gc.freeze()
     channel = Channel(*(int(word) for word in os.environ["LOCKSTEP_ENGINE_FDS"].split(",")))
     server = Server(engine, channel.send)
     while not server.done:

@@ -8,7 +8,9 @@ namespace lockstep::foreign {
 namespace {
 
 constexpr std::size_t kWaiting = 1024;
-constexpr std::int64_t kOldestEvery = 4;  // No case waits for ever.
+// In turns: the oldest, so that no case waits for ever, and the best of all or of those that have
+// the feature that was judged least.
+constexpr std::int64_t kTurns = 5;
 // A number of ranks is worth this at first, and less each time: their effort would leave them last.
 constexpr double kOfRanks = 60;
 constexpr double kOfARestart = 2;             // Effort of new processes, for other ranks.
@@ -43,27 +45,48 @@ double CaseOrder::worth(const Waiting& one) const {
   return (met_.rarity_of(one.features) + kOfRanks / (1 + met)) / (one.effort + restart);
 }
 
+std::list<CaseOrder::Waiting>::iterator CaseOrder::best_with(std::optional<std::size_t> feature) {
+  auto best = waiting_.end();
+  double most = 0;
+  for (auto one = waiting_.begin(); one != waiting_.end(); ++one) {
+    const std::vector<std::size_t>& has = one->features;
+    if (feature && std::find(has.begin(), has.end(), *feature) == has.end()) continue;
+    const double here = worth(*one);
+    if (here <= most) continue;
+    most = here;
+    best = one;
+  }
+  return best;
+}
+
 std::optional<CaseOrder::Waiting> CaseOrder::next() {
   fill();
   if (waiting_.empty()) return std::nullopt;
   auto chosen = waiting_.begin();
-  if (++taken_ % kOldestEvery != 0) {
-    double most = worth(*chosen);
-    for (auto one = std::next(chosen); one != waiting_.end(); ++one) {
-      const double here = worth(*one);
-      if (here <= most) continue;
-      most = here;
-      chosen = one;
+  if (const std::int64_t turn = taken_ % kTurns; turn > 0) {
+    auto best = waiting_.end();
+    if (turn % 2 == 0) {
+      for (const std::size_t feature : met_.seldomest_first()) {
+        best = best_with(feature);
+        if (best != waiting_.end()) break;
+      }
+    } else {
+      best = best_with(std::nullopt);
     }
+    if (best != waiting_.end()) chosen = best;
   }
   Waiting one = std::move(*chosen);
   waiting_.erase(chosen);
-  if (one.projected) ranks_ = one.projected->parallel.data;
+  if (one.projected)
+    ranks_ = one.projected->parallel.data;
+  else
+    ++taken_;
   return one;
 }
 
 void CaseOrder::judged(const Waiting& one) {
   if (!one.projected) return;
+  ++taken_;
   met_.add(one.features);
   ++taken_by_ranks_[one.projected->parallel.data];
 }

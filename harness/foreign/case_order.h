@@ -42,6 +42,8 @@ class CaseOrder {
  private:
   void fill();
   double worth(const Waiting& one) const;
+  // The waiting case with the most worth, of those that have the feature if one is given.
+  std::list<Waiting>::iterator best_with(std::optional<std::size_t> feature);
 
   const boost::json::object& honours_;
   Coverage met_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "harness/foreign/projection.h"
 #include "scenarios/schema/schema.h"
@@ -10,6 +11,10 @@ namespace lockstep::foreign {
 namespace {
 
 namespace json = boost::json;
+
+// The choice of the next case looks at each refused one.
+constexpr std::size_t kRefusedKept = 64;
+constexpr double kOfARefusal = 0.25;  // A refusal costs next to nothing, a judged case many runs.
 
 json::value value_of(const std::string& key, const Scenario& scenario) {
   return json::parse(find_key(key)->write(scenario, Style::json));
@@ -49,7 +54,7 @@ Coverage::Coverage(const json::object& honours) {
     }
   }
   counts_.resize(features_.size() * features_.size());
-  refused_.resize(counts_.size());
+  times_refused_.resize(features_.size());
 }
 
 void Coverage::add_feature(const std::string& key, const json::value& value) {
@@ -76,32 +81,54 @@ std::vector<std::size_t> Coverage::features_of(const Scenario& scenario) const {
 
 void Coverage::add(const std::vector<std::size_t>& features) {
   ++cases_;
-  add_pairs(features, counts_);
+  for (const std::size_t a : features) {
+    for (const std::size_t b : features) ++counts_[a * features_.size() + b];
+  }
 }
 
 void Coverage::add_refused(const std::vector<std::size_t>& features) {
-  add_pairs(features, refused_);
-}
-
-void Coverage::add_pairs(const std::vector<std::size_t>& features,
-                         std::vector<std::int64_t>& counts) const {
-  for (const std::size_t a : features) {
-    for (const std::size_t b : features) ++counts[a * features_.size() + b];
-  }
+  for (const std::size_t feature : features) ++times_refused_[feature];
+  refused_.push_back(features);
+  if (refused_.size() > kRefusedKept) refused_.erase(refused_.begin());
 }
 
 double Coverage::rarity_of(const std::vector<std::size_t>& features) const {
   double sum = 0;
-  std::int64_t refusals = 0;  // The pair refused most often is the likeliest reason.
   for (std::size_t i = 0; i < features.size(); ++i) {
-    for (std::size_t j = i; j < features.size(); ++j) {
-      const std::int64_t met = count(features[i], features[j]);
-      sum += 1 / std::pow(1 + met, 2);
-      if (met == 0)
-        refusals = std::max(refusals, refused_[features[i] * features_.size() + features[j]]);
-    }
+    for (std::size_t j = i; j < features.size(); ++j)
+      sum += 1 / std::pow(1 + count(features[i], features[j]), 2);
   }
-  return sum / std::pow(1 + refusals, 2);
+  return sum * std::pow(1 - likeness_to_refused(features), 2);
+}
+
+std::vector<std::size_t> Coverage::seldomest_first() const {
+  std::vector<double> tried(features_.size());
+  for (std::size_t i = 0; i < tried.size(); ++i)
+    tried[i] =
+        static_cast<double>(count(i, i)) + kOfARefusal * static_cast<double>(times_refused_[i]);
+  std::vector<std::size_t> order(tried.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return tried[a] < tried[b]; });
+  return order;
+}
+
+double Coverage::likeness_to_refused(const std::vector<std::size_t>& features) const {
+  std::vector<bool> has(features_.size());
+  for (const std::size_t feature : features) has[feature] = true;
+  double most = 0;
+  for (const std::vector<std::size_t>& refused : refused_) {
+    double shared = 0, suspects = 0;
+    for (std::size_t i = 0; i < refused.size(); ++i) {
+      for (std::size_t j = i; j < refused.size(); ++j) {
+        if (count(refused[i], refused[j]) > 0) continue;
+        ++suspects;
+        shared += has[refused[i]] && has[refused[j]];
+      }
+    }
+    if (suspects > 0) most = std::max(most, shared / suspects);
+  }
+  return most;
 }
 
 std::string Coverage::text() const {

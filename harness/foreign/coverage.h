@@ -20,10 +20,11 @@ class Coverage {
   void add(const std::vector<std::size_t>& features);
   // The features of a scenario that the engine refused. They were not met.
   void add_refused(const std::vector<std::size_t>& features);
-  // The rarity is a sum over pairs of them, to which one that was never met
-  // adds 1, and one that was met often next to nothing. It is the less the more often a pair of
-  // them was refused that was never met.
+  // A sum over pairs of them, to which one that was never met adds 1, and one that was met often
+  // next to nothing. It is the less the more the features are like those of a refused scenario.
   double rarity_of(const std::vector<std::size_t>& features) const;
+  // The features by how seldom they were judged, seldomest first. Refusals count a little.
+  std::vector<std::size_t> seldomest_first() const;
 
   std::string text() const;
   boost::json::object to_json() const;
@@ -36,14 +37,17 @@ class Coverage {
   };
   void add_feature(const std::string& key, const boost::json::value& value);
   bool has(const Feature& feature, const Scenario& scenario) const;
-  void add_pairs(const std::vector<std::size_t>& features, std::vector<std::int64_t>& counts) const;
+  // The engine refused a scenario for one of its pairs that were never met. The share of these
+  // pairs that `features` has, of the refused scenario whose share is the largest.
+  double likeness_to_refused(const std::vector<std::size_t>& features) const;
   std::int64_t count(std::size_t a, std::size_t b) const {
     return counts_[a * features_.size() + b];
   }
 
   std::vector<Feature> features_;
-  std::vector<std::int64_t> counts_;   // By two features; of one alone on the diagonal.
-  std::vector<std::int64_t> refused_;  // Likewise.
+  std::vector<std::int64_t> counts_;               // By two features; of one alone on the diagonal.
+  std::vector<std::int64_t> times_refused_;        // By feature.
+  std::vector<std::vector<std::size_t>> refused_;  // The latest.
   std::int64_t cases_ = 0;
 };
 

@@ -112,6 +112,14 @@ EngineFeed make_feed(const Scenario& scenario) {
   return feed;
 }
 
+EngineFeed with_evaluations(EngineFeed training, const EngineFeed& evaluated) {
+  std::erase_if(training.packs, [](const auto& pack) { return pack.first.evaluation; });
+  for (const auto& [place, microbatches] : evaluated.packs) {
+    if (place.evaluation) training.packs[place] = microbatches;
+  }
+  return training;
+}
+
 EngineFeed frozen(EngineFeed feed) {
   std::fill(feed.learning_rate.begin(), feed.learning_rate.end(), 0.0f);
   return feed;

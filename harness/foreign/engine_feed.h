@@ -46,6 +46,9 @@ EngineFeed make_feed(const Scenario& scenario);
 
 using Documents = std::function<bool(const DocumentPlace&)>;
 
+// Trains on the documents of one feed and evaluates on those of another: a scenario that evaluates
+// may keep packs of its files from training.
+EngineFeed with_evaluations(EngineFeed training, const EngineFeed& evaluated);
 // The learning rate is 0.
 EngineFeed frozen(EngineFeed feed);
 // Only `speaking` documents keep their targets.

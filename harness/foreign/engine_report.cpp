@@ -121,6 +121,7 @@ json::object hello_json(const Hello& hello) {
           {"observes", json::value_from(hello.observes)},
           {"counts", json::value_from(hello.counts)},
           {"amplifies", json::value_from(hello.amplifies)},
+          {"delays", json::value_from(hello.delays)},
           {"unstable", json::value_from(hello.unstable)}};
 }
 
@@ -273,6 +274,7 @@ std::string hello_text(const Hello& hello) {
   text += "\nobserves " + joined(hello.observes) + "\n";
   for (const auto& [name, how] : hello.counts) text += "counts " + name + " (" + how + ")\n";
   if (!hello.amplifies.empty()) text += "amplifies " + list(hello.amplifies) + "\n";
+  if (!hello.delays.empty()) text += "delays " + list(hello.delays) + "\n";
   if (!hello.unstable.empty()) text += "unstable " + joined(hello.unstable) + "\n";
   if (!hello.expectations.empty()) text += "expected failures in " + hello.expectations + "\n";
   return shown_lines(text);

@@ -83,7 +83,8 @@ void EngineWorld::take_hellos(const std::vector<json::object>& replies) {
     if (version->as_int64() != kProtocol)
       throw RequestError("the engine speaks protocol " + std::to_string(version->as_int64()) +
                          ", lockstep speaks " + std::to_string(kProtocol));
-    for (const char* field : {"engine", "honours", "claims", "observes", "counts", "amplifies"}) {
+    for (const char* field :
+         {"engine", "honours", "claims", "observes", "counts", "amplifies", "delays"}) {
       const auto of = [&](const json::object& one) {
         return one.contains(field) ? one.at(field) : json::value();
       };

@@ -13,6 +13,9 @@ const std::set<std::string> kKinds{"token_loss",   "loss",   "activation", "acti
                                    "gradient",     "weight", "moment1",    "moment2",
                                    "gradient_norm"};
 
+const std::set<std::string> kStreams{"compute", "d2h",   "h2d",   "gather",
+                                     "reduce",  "graph", "loader"};
+
 [[noreturn]] void refuse(const std::string& field, const char* what) {
   throw std::invalid_argument("hello: `" + field + "` " + what);
 }
@@ -61,6 +64,17 @@ bool flag_at(const json::object& claims, const char* claim) {
 
 std::set<std::string> set_of(const std::vector<std::string>& list) {
   return {list.begin(), list.end()};
+}
+
+// The streams that the engine holds back where it says nothing of them: all.
+std::set<std::string> delays_of(const json::object& reply) {
+  if (find(reply, "delays") == nullptr) return kStreams;
+  const std::vector<std::string> list = list_at(reply, "delays", true);
+  for (const std::string& stream : list) {
+    if (!kStreams.contains(stream))
+      refuse("delays", "names a stream that the protocol does not have");
+  }
+  return set_of(list);
 }
 
 bool is_name(const std::string& name) {
@@ -122,6 +136,7 @@ Hello hello_from_json(const json::object& reply) {
     if (how != "seen" && how != "said") refuse("counts", "takes the words seen and said");
   }
   hello.amplifies = set_of(list_at(reply, "amplifies", false));
+  if (hello.amplifies.contains("delay")) hello.delays = delays_of(reply);
   hello.unstable = list_at(reply, "unstable", false);
   if (const json::value* const path = find(reply, "expectations")) {
     if (!path->is_string()) refuse("expectations", "is no text");

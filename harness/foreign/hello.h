@@ -20,9 +20,9 @@ struct Hello {
   std::set<std::string> counters_exact;  // Counters that are those of `describe`.
   std::vector<std::string> observes;     // Kinds of tensors, without repeats.
   std::map<std::string, std::string> counts;  // Counter -> seen or said.
-  std::set<std::string> amplifies;
-  std::vector<std::string> unstable;  // Patterns of tensor names.
-  std::string expectations;           // Path of its file of expected failures, "" for none.
+  std::set<std::string> amplifies, delays;    // `delays`: streams.
+  std::vector<std::string> unstable;          // Patterns of tensor names.
+  std::string expectations;                   // Path of its file of expected failures, "" for none.
 
   bool observes_kind(const std::string& kind) const;
   bool has_word(const char* word) const;  // A word of `honours` that is true.

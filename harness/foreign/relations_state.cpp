@@ -10,9 +10,9 @@ namespace lockstep::foreign {
 namespace {
 
 constexpr std::size_t kMostOfADump = 256;
-constexpr std::int64_t kDelayMicroseconds = 2000;
+// More than the host of an engine in Python is ahead of the GPU with.
+constexpr std::int64_t kDelayMicroseconds = 10000;
 constexpr double kLeastDropped = 64;  // So that two draws differ.
-constexpr const char* kStreams[] = {"compute", "d2h", "h2d", "gather", "reduce", "graph", "loader"};
 
 bool same_documents(const Microbatch& a, const Microbatch& b) {
   return std::equal(a.documents.begin(), a.documents.end(), b.documents.begin(), b.documents.end(),
@@ -88,7 +88,7 @@ constexpr Interlude kInterludes[] = {
 // Compares training alone; the other run has other evaluations.
 void interlude(EngineCase& one, const Interlude& put) {
   RunRequest other = variant(one, put.change, std::string("the run with another ") + put.key);
-  other.feed = make_feed(other.scenario);
+  other.feed = with_evaluations(one.feed(), make_feed(other.scenario));
   const EngineRun& base = one.base();
   const EngineRun run = one.run(other);
   std::vector<TensorPair> pairs = EngineCase::pairs_of(base, run);
@@ -141,7 +141,7 @@ void roll_back(EngineCase& one) {
   RunRequest other = one.asked();
   other.rollback_at = {std::max<std::int64_t>(one.feed().steps - 2, 0)};
   // Gathers are then under way when it goes back.
-  if (one.hello().amplifies.contains("delay"))
+  if (one.hello().delays.contains("gather"))
     other.amplify = {{"delay_us", {{"gather", kDelayMicroseconds}}}};
   other.what = "the run that goes back to an earlier step";
   const EngineRun run = expect_base(one, other, "variant=rollback");
@@ -355,12 +355,11 @@ void amplified(EngineCase& one, const Choices& choices) {
     other.what = "the run with poisoned memory";
     expect_base(one, other, "variant=poison");
   }
-  if (!one.hello().amplifies.contains("delay")) return;
-  for (const char* stream : kStreams) {
-    const std::string name = std::string("delay-") + stream;
+  for (const std::string& stream : one.hello().delays) {
+    const std::string name = "delay-" + stream;
     if (!choices.takes("variant", name)) continue;
     other.amplify = {{"delay_us", {{stream, kDelayMicroseconds}}}};
-    other.what = std::string("the run whose stream ") + stream + " is held back";
+    other.what = "the run whose stream " + stream + " is held back";
     expect_base(one, other, "variant=" + name);
     RunRequest unwatched = other;
     unwatched.observe = kinds_of_steps(one.hello());

@@ -181,6 +181,18 @@ TEST(OwnEngine, ARunThatIsLessObservedWaitsForNoPass) {
   EXPECT_NE(result.result.reason.find("less observed"), std::string::npos) << text(result);
 }
 
+// Evaluation keeps packs of a file from training; a run with other evaluations trains on the same.
+TEST(OwnEngine, OtherEvaluationsLeaveTheDocumentsOfTraining) {
+  const Interrupts pipes;
+  EngineHost host({.command = own_engine(), .relations = {foreign::asked_relation("R13")}});
+  Scenario chat = read_scenario_file(library_file("chat")).scenario;
+  chat.numerics = {Numerics::bf16};
+  const EngineResult result = host.judge(chat);
+  EXPECT_TRUE(applied(result).contains("R13")) << text(result);
+  EXPECT_EQ(result.result.verdict, Verdict::holds) << text(result);
+  host.close();
+}
+
 TEST(OwnEngine, FaultsAreFoundByTheRelationThatNamesThem) {
   const Interrupts pipes;
   for (const Planted& planted : kPlanted) {
