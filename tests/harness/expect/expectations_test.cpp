@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "harness/expect/offload_bytes.h"
+#include "harness/expect/run_expectations.h"
 
 namespace lockstep {
 namespace {
@@ -441,6 +442,30 @@ TEST(Expectations, OneLaunchTooFewOrTooManyIsUnmet) {
   }
   counters.erase(Counter::graph_replays);
   EXPECT_EQ(check(), "the engine does not count graph_replays");
+}
+
+// A graph that is launched twice counts its recomputed ops twice; the launch is what was wrong.
+TEST(Expectations, ALaunchTooManyIsNamedBeforeWhatItCounts) {
+  Scenario scenario;
+  scenario.model.recompute = {Recompute::mlp};
+  RunEvidence evidence;
+  evidence.checker = CheckerEvidence{.ranks = 1, .launches = 16};
+  const Lengths data(scenario);
+  Counters counters;
+  for (const Expectation& one : expectations_of_run(scenario, data, evidence))
+    counters[one.counter] = one.min;
+  const auto check = [&] { return unmet(expectations_of_run(scenario, data, evidence), counters); };
+  EXPECT_EQ(check(), "");
+  ASSERT_GT(counters[Counter::ops_recomputed], 0);
+  ++counters[Counter::ops_recomputed];
+  EXPECT_THAT(check(), testing::StartsWith("ops_recomputed is "));
+  ++evidence.checker->launches;
+  EXPECT_EQ(check(),
+            "graph_replays is 16, expected 17 (so many launches of a rank were seen at the device "
+            "door)");
+  // A count of its own that is wrong comes first: it needs no device to be seen.
+  counters[Counter::graph_replays] = 15;
+  EXPECT_THAT(check(), testing::StartsWith("graph_replays is 15, expected 16 (2 regions"));
 }
 
 TEST(CounterRules, ExactRangeAndSame) {
