@@ -42,7 +42,7 @@ bool DeviceMutator::strikes(DeviceOperator op, const std::string& site) {
   const std::int64_t index = at(sites_, op)[site]++;
   if (!fault_ || fault_->op != op || fault_->index != index || fault_->site != site) return false;
   ++triggered_;
-  return mode_ == Mode::strike;
+  return mode_ != Mode::mark;
 }
 
 bool DeviceMutator::harness_looks() const {
@@ -84,7 +84,7 @@ std::vector<IssuedCall> DeviceMutator::instead_of(const IssuedCall& asked, bool 
   if (dry_run || harness_looks()) return {call};
   const std::int64_t before = triggered_;
   std::vector<IssuedCall> calls = mutated(call);
-  if (mode_ == Mode::mark && triggered_ > before) mark(calls.front());
+  if (mode_ != Mode::strike && triggered_ > before && !calls.empty()) mark(calls.front());
   return calls;
 }
 

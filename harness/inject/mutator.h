@@ -16,12 +16,15 @@ namespace lockstep {
 
 class DeviceMutator : public FaultInjector {
  public:
-  enum class Mode : std::uint8_t { strike, mark };
+  enum class Mode : std::uint8_t {
+    strike,           // The fault changes its call.
+    mark,             // The call stays as it is, and is marked.
+    strike_and_mark,  // What the fault makes of the call is marked.
+  };
   // The part of the step that a marked call has.
   static constexpr const char* kMark = "struck";
 
-  // Without a fault it only counts. `pattern` names the layers of sites. In mode `mark` the call is
-  // not changed.
+  // Without a fault it only counts. `pattern` names the layers of sites.
   explicit DeviceMutator(std::string pattern, std::optional<DeviceFault> fault = std::nullopt,
                          Mode mode = Mode::strike)
       : pattern_(std::move(pattern)), fault_(std::move(fault)), mode_(mode) {}

@@ -52,6 +52,32 @@ bool only_leaves_out(DeviceOperator op) {
          op == DeviceOperator::drop_op;
 }
 
+// Holds if nothing that the host sees depends on what the marked call writes.
+CaseResult judge_marked(const Scenario& scenario, const DeviceFault& fault,
+                        DeviceMutator::Mode mode) {
+  DeviceMutator marker(scenario.model.pattern, fault, mode);
+  const Program program = program_with_mark(scenario, marker);
+  CaseResult result;
+  result.name = scenario.name;
+  const auto end = [&result](Verdict verdict, std::string reason) {
+    result.verdict = verdict;
+    result.judge = JudgeKind::effect;
+    result.reason = std::move(reason);
+    return result;
+  };
+  if (marker.triggered() == 0) return end(Verdict::broken, "the call was not met");
+  if (program.size() >= static_cast<int>(ProgramRecorder::kMost))
+    return end(Verdict::gave_up, "nobody noted what the end of the run reads");
+  if (only_leaves_out(fault.op) && marker.changed_nothing()) return result;
+  const std::vector<bool> live = live_items(program);
+  for (int i = 0; i < program.size(); ++i) {
+    const Work& work = at(program.items, i).work;
+    if (std::strcmp(work.place.part, DeviceMutator::kMark) != 0 || !at(live, i)) continue;
+    return end(Verdict::violated, std::string(work.name) + " has an effect in " + scenario.name);
+  }
+  return result;
+}
+
 }  // namespace
 
 bool can_be_equivalent(DeviceOperator op) {
@@ -60,26 +86,9 @@ bool can_be_equivalent(DeviceOperator op) {
 }
 
 CaseResult judge_equivalence(const Scenario& scenario, const DeviceFault& fault) {
-  DeviceMutator marker(scenario.model.pattern, fault, DeviceMutator::Mode::mark);
-  const Program program = program_with_mark(scenario, marker);
-  const std::vector<bool> live = live_items(program);
-  CaseResult result;
-  result.name = scenario.name;
-  if (marker.triggered() == 0) {
-    result.verdict = Verdict::broken;
-    result.judge = JudgeKind::effect;
-    result.reason = "the call was not met";
-  }
-  for (int i = 0; i < program.size(); ++i) {
-    const Work& work = at(program.items, i).work;
-    if (std::strcmp(work.place.part, DeviceMutator::kMark) != 0) continue;
-    if (only_leaves_out(fault.op) && (!at(live, i) || marker.changed_nothing())) continue;
-    result.verdict = Verdict::violated;
-    result.judge = JudgeKind::effect;
-    result.reason = std::string(work.name) + " has an effect in " + scenario.name;
-    break;
-  }
-  return result;
+  CaseResult result = judge_marked(scenario, fault, DeviceMutator::Mode::mark);
+  if (result.verdict != Verdict::holds || only_leaves_out(fault.op)) return result;
+  return judge_marked(scenario, fault, DeviceMutator::Mode::strike_and_mark);
 }
 
 }  // namespace lockstep
