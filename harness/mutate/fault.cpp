@@ -8,7 +8,8 @@ namespace lockstep {
 
 bool is_bit_judge(JudgeKind judge) {
   using enum JudgeKind;
-  static constexpr std::array kJudges{activation, loss, gradient, norm, weights, evaluation};
+  static constexpr std::array kJudges{metadata, activation, loss,      gradient,
+                                      norm,     weights,    evaluation};
   return std::find(kJudges.begin(), kJudges.end(), judge) != kJudges.end();
 }
 

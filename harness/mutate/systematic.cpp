@@ -11,8 +11,8 @@
 namespace lockstep {
 namespace {
 
-// Which reports a fault of this operator should lead to.
-std::vector<Reason> reasons_of(DeviceOperator op) {
+// Which reports this fault should lead to.
+std::vector<Reason> reasons_of(const DeviceFault& fault) {
   const Reason bits{std::nullopt, {}}, order{JudgeKind::hazard, {"Missing edge"}},
       unwritten{JudgeKind::hazard, {"use before write"}};
   const Reason count{JudgeKind::vacuous, {"graph_replays"}};
@@ -22,12 +22,19 @@ std::vector<Reason> reasons_of(DeviceOperator op) {
   // Without an edge of a capture a stream does not join it, or does not come back.
   const Reason fork{JudgeKind::capture,
                     {"cudaErrorStreamCapture", "event of a capture that is over"}};
-  switch (op) {
+  // A stream that has not joined a capture may neither record nor wait for an external event: it is
+  // refused before anything of the capture can be compared. It is a stream of copies that lost the
+  // edge by which it joins, or the stream to which the external event itself was moved.
+  const Reason not_joined{JudgeKind::capture,
+                          {"external wait outside a capture", "external record outside a capture"}};
+  switch (fault.op) {
     case DeviceOperator::drop_wait:
     case DeviceOperator::drop_record:
-    case DeviceOperator::drop_sync:
     case DeviceOperator::move_wait:
     case DeviceOperator::move_record:
+      if (fault.site.starts_with("captured/")) return {order, bits, entry, fork, not_joined};
+      return {order, bits, entry, fork};
+    case DeviceOperator::drop_sync:
       return {order, bits, entry, fork};
     case DeviceOperator::drop_copy:
       // The host goes by rows of another microbatch: too many change no bit, but what is moved.
@@ -71,7 +78,7 @@ Fault fault_at(const DeviceFault& door, const std::vector<MutationCase>& cases) 
               .kind = Fault::Kind::systematic,
               .bug_class = std::string(to_text(door.op)),
               .site = door.site,
-              .reasons = reasons_of(door.op),
+              .reasons = reasons_of(door),
               .plant = {.planted = {.engine = to_text(door)}},
               .removes_order = removes_order(door.op),
               .can_be_equivalent = can_be_equivalent(door.op)};

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -150,6 +151,58 @@ TEST(NamedFaults, EachHasAClassAPlaceAndReasons) {
     EXPECT_FALSE(fault.site.empty()) << fault.name;
     EXPECT_FALSE(fault.reasons.empty()) << fault.name;
   }
+}
+
+// A stream that has not joined a capture may have no external event: of edges of captures, and of
+// nothing else, such a refusal is the right report.
+TEST(Reasons, OnlyEdgesOfCapturesAreRefusedOutsideOne) {
+  MutationCase one{.scenario = {}, .sites = {}, .last_launches = {}};
+  for (DeviceMutator::Sites& sites : one.sites)
+    sites = {{"captured/d2h/some-call", 1}, {"eager/d2h/some-call", 1}};
+  const auto faults = systematic_faults({one}, 1, 2);
+  ASSERT_EQ(faults.size(), 2 * kDeviceOperators.size());
+  const std::set<std::string> edges{"drop-wait", "drop-record", "move-wait", "move-record"};
+  for (const Fault& fault : faults) {
+    const bool edge = edges.contains(fault.bug_class) && fault.site.starts_with("captured/");
+    for (const char* call : {"wait", "record"}) {
+      const std::string refused = "forward graph of region 0: external " + std::string(call) +
+                                  " outside a capture: cudaErrorIllegalState";
+      EXPECT_EQ(is_right_reason(fault, result_of(Verdict::violated, JudgeKind::capture, refused)),
+                edge)
+          << fault.name;
+    }
+    EXPECT_FALSE(is_right_reason(
+        fault, result_of(Verdict::violated, JudgeKind::capture, "call outside a capture")))
+        << fault.name;
+  }
+}
+
+// pack.cu_seqlens is compared bit by bit as any tensor is.
+TEST(Reasons, MetadataOfAPackAreValues) {
+  EXPECT_TRUE(is_bit_judge(JudgeKind::metadata));
+  EXPECT_FALSE(is_bit_judge(JudgeKind::hazard) || is_bit_judge(JudgeKind::vacuous));
+  const Fault fault = two_cases();
+  const std::string reason = "pack.cu_seqlens differs from the oracle's";
+  EXPECT_TRUE(is_right_reason(fault, result_of(Verdict::violated, JudgeKind::metadata, reason)));
+  MutantEvaluation trial(0, fault, small_cases());
+  trial.take(result_of(Verdict::violated, JudgeKind::metadata, reason));
+  trial.take(result_of(Verdict::violated, JudgeKind::metadata, reason));
+  EXPECT_TRUE(trial.outcome().killed && trial.outcome().bits && trial.outcome().done);
+}
+
+TEST(Reasons, AnEvaluationMayNameTheTensorThatItIsFirstToMakeWrong) {
+  const auto faults = named_faults(small_cases());
+  const auto named = [&](const char* name, const char* tensor) {
+    const auto fault = std::find_if(faults.begin(), faults.end(),
+                                    [&](const Fault& one) { return one.name == name; });
+    return fault != faults.end() &&
+           is_right_reason(*fault, result_of(Verdict::violated, JudgeKind::evaluation, tensor));
+  };
+  EXPECT_TRUE(named("scan-long-time-steps-are-linear", "layers.3.scan differs"));
+  EXPECT_TRUE(named("activation-gate-saturates", "layers.2.act differs"));
+  EXPECT_FALSE(named("scan-long-time-steps-are-linear", "layers.2.act differs"));
+  EXPECT_FALSE(named("activation-gate-saturates", "loss differs"));
+  EXPECT_FALSE(named("scan-forgets-dt-bias", "layers.3.scan differs"));
 }
 
 TEST(Trials, StopAtTheFirstKillAndSayWhatWouldHaveDone) {
