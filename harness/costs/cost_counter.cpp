@@ -21,13 +21,28 @@ const char* direction(CopyKind kind) {
 
 }  // namespace
 
-void CostCounter::Memory::add(std::int64_t more) {
+void CostCounter::Memory::add(std::int64_t more, const std::string& origin) {
   bytes += more;
   peak = std::max(peak, bytes);
+  if ((from[origin] += more) == 0) from.erase(origin);
 }
 
 void CostCounter::Memory::end_steps(std::int64_t next) {
-  while (std::ssize(after) < next) after.push_back(bytes);
+  while (std::ssize(after) < next) {
+    after.push_back(bytes);
+    from_after.push_back(from);
+  }
+}
+
+std::string CostCounter::Rank::origin(const StepLocation& place) const {
+  std::string text = place.step < 0         ? "the start"
+                     : evaluates            ? "an evaluation"
+                     : place.microbatch < 0 ? "a step"
+                     : place.backward       ? "a backward pass"
+                                            : "a forward pass";
+  if (place.layer >= 0) text += ", layer " + std::to_string(place.layer);
+  if (*place.part != '\0') text += std::string(", ") + place.part;
+  return text;
 }
 
 void CostCounter::Rank::end_steps(std::int64_t next) {
@@ -42,10 +57,10 @@ void CostCounter::on_call(const IssuedCall& issued) {
   if (rank.closed) return;
   if (issued.place.step > rank.step) {
     rank.step = issued.place.step;
+    rank.evaluates = false;
     rank.end_steps(rank.step);
   }
-  if (const auto* allocated = issued.as<AllocateCall>())
-    return allocate(*allocated, issued.place.rank);
+  if (const auto* allocated = issued.as<AllocateCall>()) return allocate(*allocated, issued.place);
   count_work(issued);
 }
 
@@ -56,32 +71,35 @@ void CostCounter::close(int rank) {
 }
 
 void CostCounter::count_objects(const IssuedCall& issued) {
-  const int rank = issued.place.rank;
+  const StepLocation& place = issued.place;
   std::visit(Overloaded{
-                 [&](const CreateStreamCall&) { create(Object::stream, issued.stream, rank); },
+                 [&](const CreateStreamCall&) { create(Object::stream, issued.stream, place); },
                  [&](const DestroyStreamCall&) { destroy(Object::stream, issued.stream); },
-                 [&](const CreateEventCall& call) { create(Object::event, call.event, rank); },
+                 [&](const CreateEventCall& call) { create(Object::event, call.event, place); },
                  [&](const DestroyEventCall& call) { destroy(Object::event, call.event); },
-                 [&](const EndCaptureCall& call) { create(Object::graph, call.graph, rank); },
+                 [&](const EndCaptureCall& call) { create(Object::graph, call.graph, place); },
                  [&](const DestroyGraphCall& call) { destroy(Object::graph, call.graph); },
                  [](const auto&) {},
              },
              issued.call);
 }
 
-void CostCounter::create(Object kind, int number, int rank) {
-  if (ranks_[rank].closed) return;
-  owners_[{kind, number}] = rank;
-  ranks_[rank].objects.add(1);
-  if (kind == Object::graph) ranks_[rank].graphs.add(1);
+void CostCounter::create(Object kind, int number, const StepLocation& place) {
+  Rank& rank = ranks_[place.rank];
+  if (rank.closed) return;
+  const std::string origin = rank.origin(place);
+  owners_[{kind, number}] = {place.rank, origin};
+  rank.objects.add(1, origin);
+  if (kind == Object::graph) rank.graphs.add(1, origin);
 }
 
 void CostCounter::destroy(Object kind, int number) {
   const auto found = owners_.find({kind, number});
   if (found == owners_.end()) return;  // The harness's own.
-  Rank& owner = ranks_[found->second];
-  if (!owner.closed) owner.objects.add(-1);
-  if (!owner.closed && kind == Object::graph) owner.graphs.add(-1);
+  const auto& [rank, origin] = found->second;
+  Rank& owner = ranks_[rank];
+  if (!owner.closed) owner.objects.add(-1, origin);
+  if (!owner.closed && kind == Object::graph) owner.graphs.add(-1, origin);
   owners_.erase(found);
 }
 
@@ -112,18 +130,21 @@ void CostCounter::count_work(const IssuedCall& issued) {
              issued.call);
 }
 
-void CostCounter::allocate(const AllocateCall& call, int rank) {
+void CostCounter::allocate(const AllocateCall& call, const StepLocation& place) {
   const auto bytes = static_cast<std::int64_t>(call.bytes);
-  allocations_[call.memory] = {rank, bytes};
-  (call.pinned ? ranks_[rank].pinned : ranks_[rank].device).add(bytes);
+  Rank& rank = ranks_[place.rank];
+  const std::string origin = rank.origin(place);
+  allocations_[call.memory] = {place.rank, bytes, origin};
+  (call.pinned ? rank.pinned : rank.device).add(bytes, origin);
   count("memory", call.pinned ? "pinned_allocations" : "device_allocations");
 }
 
 void CostCounter::release(const ReleaseCall& call) {
   const auto found = allocations_.find(call.memory);
   if (found == allocations_.end()) return;  // The harness's own.
-  Rank& owner = ranks_[found->second.rank];
-  if (!owner.closed) (call.pinned ? owner.pinned : owner.device).add(-found->second.bytes);
+  const Allocation& one = found->second;
+  Rank& owner = ranks_[one.rank];
+  if (!owner.closed) (call.pinned ? owner.pinned : owner.device).add(-one.bytes, one.origin);
   allocations_.erase(found);
 }
 
@@ -144,7 +165,16 @@ StepMemory CostCounter::step_memory() const {
     to.resize(std::max(to.size(), from.size()));
     for (std::size_t step = 0; step < from.size(); ++step) to[step] += from[step];
   };
+  const auto add_origins = [](StepMemory::Origins& to, const StepMemory::Origins& from) {
+    to.resize(std::max(to.size(), from.size()));
+    for (std::size_t step = 0; step < from.size(); ++step) {
+      for (const auto& [origin, count] : from[step]) to[step][origin] += count;
+    }
+  };
   for (const auto& [number, rank] : ranks_) {
+    add_origins(sum.device_from, rank.device.from_after);
+    add_origins(sum.pinned_from, rank.pinned.from_after);
+    add_origins(sum.objects_from, rank.objects.from_after);
     add(sum.device, rank.device.after);
     add(sum.pinned, rank.pinned.after);
     add(sum.objects, rank.objects.after);

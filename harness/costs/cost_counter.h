@@ -13,6 +13,8 @@ namespace lockstep {
 class CostCounter : public Observer {
  public:
   void on_call(const IssuedCall& issued) override;
+  // The rank has run its step, and its evaluation begins.
+  void enter_evaluation(int rank) { ranks_[rank].evaluates = true; }
   // The rank has run all its steps: what it does from here on is the harness's.
   void close(int rank);
 
@@ -24,37 +26,45 @@ class CostCounter : public Observer {
   struct Memory {
     std::int64_t bytes = 0, peak = 0;
     std::vector<std::int64_t> after;  // By step.
+    std::map<std::string, std::int64_t> from;
+    StepMemory::Origins from_after;  // By step.
 
-    void add(std::int64_t more);
+    void add(std::int64_t more, const std::string& origin);
     void end_steps(std::int64_t next);  // The steps before `next` have ended.
   };
   struct Rank {
     Memory device, pinned, objects, graphs;
     std::int64_t step = 0;
-    bool closed = false;
+    bool closed = false, evaluates = false;
 
+    std::string origin(const StepLocation& place) const;
     void end_steps(std::int64_t next);
   };
   struct Allocation {
     int rank = 0;
     std::int64_t bytes = 0;
+    std::string origin;
   };
 
   void count(const std::string& group, const std::string& name, std::int64_t more = 1) {
     costs_[group][name] += more;
   }
   void count_work(const IssuedCall& issued);
-  void allocate(const AllocateCall& call, int rank);
+  void allocate(const AllocateCall& call, const StepLocation& place);
   void release(const ReleaseCall& call);
   enum class Object : std::uint8_t { stream, event, graph };
   void count_objects(const IssuedCall& issued);
-  void create(Object kind, int number, int rank);
+  void create(Object kind, int number, const StepLocation& place);
   void destroy(Object kind, int number);
 
   Costs costs_;
   std::map<int, Rank> ranks_;
   std::map<const void*, Allocation> allocations_;
-  std::map<std::pair<Object, int>, int> owners_;  // The rank of each object.
+  struct Owner {
+    int rank = 0;
+    std::string origin;
+  };
+  std::map<std::pair<Object, int>, Owner> owners_;
 };
 
 }  // namespace lockstep

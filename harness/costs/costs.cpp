@@ -65,6 +65,24 @@ bool may_overflow(const Scenario& scenario) {
   return false;
 }
 
+// "; grown by 256 bytes from an evaluation": what grew most from one step to another; "" where
+// nothing did.
+std::string growth_from(const StepMemory::Origins& origins, std::int64_t before, std::int64_t after,
+                        const std::string& unit) {
+  if (std::ssize(origins) <= after) return "";
+  std::int64_t most = 0;
+  std::string where;
+  for (const auto& [origin, count] : at(origins, after)) {
+    const auto& earlier = at(origins, before);
+    const auto found = earlier.find(origin);
+    const std::int64_t more = count - (found == earlier.end() ? 0 : found->second);
+    if (more <= most) continue;
+    most = more;
+    where = origin;
+  }
+  return most == 0 ? "" : "; grown by " + std::to_string(most) + unit + " from " + where;
+}
+
 // The first step from which on nothing new is captured, allocated or counted.
 std::int64_t steady_from(const Scenario& scenario, std::int64_t period) {
   const bool graphs = scenario.cuda_graph.impl != GraphImpl::none;
@@ -115,20 +133,23 @@ std::string memory_growth(const Scenario& scenario, const StepMemory& memory) {
   const std::int64_t period = period_of(scenario);
   if (period == 0 || scenario.cuda_graph.graph_memory_limit > 0) return "";
   const std::int64_t first = steady_from(scenario, period);
-  const auto grown = [&](const std::vector<std::int64_t>& numbers, const std::string& what,
+  const auto grown = [&](const std::vector<std::int64_t>& numbers,
+                         const StepMemory::Origins& origins, const std::string& what,
                          const std::string& unit) {
     for (std::int64_t step = first + period; step < std::ssize(numbers); ++step) {
       const std::int64_t before = at(numbers, step - period), after = at(numbers, step);
       if (after == before) continue;
       return what + " is " + std::to_string(after) + unit + " after step " + std::to_string(step) +
              " and was " + std::to_string(before) + " after step " + std::to_string(step - period) +
-             ", which did the same";
+             ", which did the same" + growth_from(origins, step - period, step, unit);
     }
     return std::string();
   };
-  std::string found = grown(memory.device, "device memory", " bytes");
-  if (found.empty()) found = grown(memory.pinned, "pinned memory", " bytes");
-  if (found.empty()) found = grown(memory.objects, "the number of streams, events and graphs", "");
+  std::string found = grown(memory.device, memory.device_from, "device memory", " bytes");
+  if (found.empty()) found = grown(memory.pinned, memory.pinned_from, "pinned memory", " bytes");
+  if (found.empty())
+    found =
+        grown(memory.objects, memory.objects_from, "the number of streams, events and graphs", "");
   return found;
 }
 

@@ -18,6 +18,9 @@ using Costs = std::map<std::string, std::map<std::string, std::int64_t>>;
 // (`objects`), and graphs alone, over all ranks of the process, by step.
 struct StepMemory {
   std::vector<std::int64_t> device = {}, pinned = {}, objects = {}, graphs = {};
+  // The same by where they were made: "an evaluation", "a backward pass, layer 2, qkv".
+  using Origins = std::vector<std::map<std::string, std::int64_t>>;
+  Origins device_from = {}, pinned_from = {}, objects_from = {};
 };
 
 // One scenario in one precision, in the file `costs.txt` beside the scenario's file.
@@ -36,7 +39,7 @@ std::string cost_digest(const Scenario& scenario);
 std::string difference(const Costs& got, const Costs& want);
 
 // "" or a sentence: memory or the number of objects differs after a step and a later one that does
-// the same.
+// the same, and where most of what came in between was made.
 std::string memory_growth(const Scenario& scenario, const StepMemory& memory);
 
 // Rows as the text of `costs.txt`, sorted by name and precision, a line for each group.

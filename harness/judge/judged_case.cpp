@@ -63,7 +63,8 @@ void compare_results(const JudgedCase& one, const ReferenceResults& reference,
   collect(outcome, run, [&] {
     run.on_ranks([&](ComparedRun::Rank& rank) {
       std::int64_t step = 0;
-      while (step < one.scenario.training.steps && unobserved_step(step, reference, rank, progress))
+      while (step < one.scenario.training.steps &&
+             unobserved_step(step, reference, rank, progress, &costs))
         ++step;
       costs.close(rank.engine.number());
       run.count(rank.engine);
@@ -80,7 +81,7 @@ void compare_results(const JudgedCase& one, const ReferenceResults& reference,
 }  // namespace
 
 bool unobserved_step(std::int64_t step, const ReferenceResults& reference, ComparedRun::Rank& rank,
-                     const RunProgress& progress) {
+                     const RunProgress& progress, CostCounter* costs) {
   static const StepData no_documents;
   progress.tell("engine", step);
   Trainer& trainer = rank.engine.trainer;
@@ -89,6 +90,7 @@ bool unobserved_step(std::int64_t step, const ReferenceResults& reference, Compa
       .finish_step(trainer.step(), Compared::result_only);
   const auto& evaluation = at(reference.evaluations, step);
   if (trainer.evaluation_is_due() && evaluation) {
+    if (costs != nullptr) costs->enter_evaluation(rank.engine.number());
     rank.comparison.begin(rank.readback, {step, no_documents, *evaluation, kNoParameters})
         .finish_evaluation(trainer.evaluate(), Compared::result_only);
   }

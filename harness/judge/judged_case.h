@@ -11,6 +11,7 @@
 #include "harness/case/run_options.h"
 #include "harness/case/verdict.h"
 #include "harness/checker/checker.h"
+#include "harness/costs/cost_counter.h"
 #include "harness/explore/program.h"
 #include "harness/judge/compared_run.h"
 #include "harness/judge/eager_reference.h"
@@ -99,9 +100,9 @@ RunOutcome resumed_run(const JudgedCase& one, const ReferenceResults& reference,
                        const SimOptions& sim);
 
 // Runs a step and its evaluation, and compares their results. Returns whether no rank has found
-// anything.
+// anything. `costs`, if there is one, is told when the evaluation begins.
 bool unobserved_step(std::int64_t step, const ReferenceResults& reference, ComparedRun::Rank& rank,
-                     const RunProgress& progress);
+                     const RunProgress& progress, CostCounter* costs = nullptr);
 // Compares what a rank has after the last step.
 void compare_state(RunOutcome& outcome, const ReferenceResults& reference, ComparedRun::Rank& rank);
 

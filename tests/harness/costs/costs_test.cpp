@@ -6,12 +6,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <stdexcept>
 
+#include "harness/costs/cost_counter.h"
 #include "harness/run/library.h"
 #include "harness/run/suite.h"
 #include "harness/run/worker.h"
+#include "kernels/core/at.h"
+#include "tests/support/program.h"
 #include "tests/support/tree.h"
 
 namespace lockstep {
@@ -78,6 +82,50 @@ TEST(Costs, EqualStepsHaveEqualMemory) {
   scenario.training.recapture_at = {};
   scenario.cuda_graph.graph_memory_limit = 1;
   EXPECT_EQ(memory_growth(scenario, {.device = {9, 20, 30, 30, 31, 31}, .pinned = {}}), "");
+}
+
+// An allocation of equal size in each step is no growth while the one before it goes.
+TEST(Costs, MemoryThatGrewIsNamedByWhereItWasMade) {
+  Scenario scenario;
+  scenario.data.documents = {{{4}}};
+  scenario.training.steps = 4;
+  scenario.cuda_graph.impl = GraphImpl::none;
+  CostCounter counter;
+  std::array<char, 16> memory{};
+  std::size_t next = 0;
+  const auto allocate = [&](std::size_t bytes, const StepLocation& place) {
+    counter.on_call({AllocateCall{.memory = &at(memory, next++), .bytes = bytes}, 0, place});
+  };
+  allocate(100, {});
+  for (int step = 0; step < 3; ++step) {
+    allocate(8, {.step = step, .microbatch = 0, .layer = 2, .part = "qkv", .backward = true});
+    if (step > 0)
+      counter.on_call({ReleaseCall{.memory = &at(memory, next - 3)}, 0, {.step = step}});
+    counter.enter_evaluation(0);
+    allocate(5, {.step = step});
+  }
+  counter.close(0);
+  EXPECT_EQ(memory_growth(scenario, counter.step_memory()),
+            "device memory is 118 bytes after step 1 and was 113 after step 0, which did the same; "
+            "grown by 5 bytes from an evaluation");
+  StepMemory grown{.device = {8, 8}, .objects = {1, 2}};
+  grown.objects_from = {{{"the start", 1}},
+                        {{"the start", 1}, {"a backward pass, layer 2, qkv", 1}}};
+  EXPECT_EQ(memory_growth(scenario, grown),
+            "the number of streams, events and graphs is 2 after step 1 and was 1 after step 0, "
+            "which did the same; grown by 1 from a backward pass, layer 2, qkv");
+}
+
+TEST(Costs, MemoryThatAnEvaluationKeepsIsNamedSo) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("case.yaml",
+                                       "schema: 1\nname: equal-steps\nnumerics: [fp32]\n"
+                                       "data: {documents: [[[5], [3, 2]]]}\n"
+                                       "training: {steps: 4, eval_every: 1}\n");
+  const Ran ran =
+      run_lockstep("verify --quiet --device sim --plant evaluation-keeps-memory " + file);
+  EXPECT_EQ(ran.status, 1) << ran.out << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("which did the same; grown by 256 bytes from an evaluation\n"));
 }
 
 TEST(Costs, TheDigestLeavesOutWhatCostsNothing) {

@@ -58,6 +58,9 @@ TEST(ShrinkReason, ReadsSentencesWithoutTheirNumbers) {
   EXPECT_EQ(reason_kind("broken contract in f() [with T = float]: a token is an index (embed, "
                         "layer 3, rank 0, microbatch 1, step 0); before it x differs in step 0"),
             "broken contract in f(): a token is an index");
+  EXPECT_EQ(reason_kind("device memory is 118 bytes after step 1 and was 113 after step 0, which "
+                        "did the same; grown by 5 bytes from a backward pass, layer 2, qkv"),
+            "device memory is # bytes after step # and was # after step #, which did the same");
 }
 
 TEST(ShrinkReason, KnowsOtherEffectsOfOneCause) {
