@@ -62,6 +62,19 @@ void CostCounter::on_call(const IssuedCall& issued) {
   }
   if (const auto* allocated = issued.as<AllocateCall>()) return allocate(*allocated, issued.place);
   count_work(issued);
+  if (issued.as<BeginCaptureCall>()) rank.captures = true;
+  if (issued.as<EndCaptureCall>() || issued.as<AbortCaptureCall>()) rank.captures = false;
+  if (const auto* launch = issued.as<LaunchCall>()) {
+    for (const IssuedCall& one : launch->captured->entries()) count_recomputed(one);
+  } else if (!rank.captures) {
+    count_recomputed(issued);
+  }
+}
+
+void CostCounter::count_recomputed(const IssuedCall& issued) {
+  const auto* submitted = issued.as<SubmitCall>();
+  if (submitted != nullptr && issued.place.recomputes() && !issued.place.before_capture)
+    ++recomputed_[{issued.place.layer, submitted->op.type().name}];
 }
 
 void CostCounter::close(int rank) {

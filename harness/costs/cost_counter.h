@@ -2,6 +2,8 @@
 #pragma once
 
 #include <map>
+#include <string>
+#include <utility>
 
 #include "engine/device/observer.h"
 #include "harness/costs/costs.h"
@@ -21,6 +23,7 @@ class CostCounter : public Observer {
   // Sums over the ranks of this process.
   Costs costs() const;
   StepMemory step_memory() const;
+  const RecomputedOps& recomputed() const { return recomputed_; }
 
  private:
   struct Memory {
@@ -35,7 +38,7 @@ class CostCounter : public Observer {
   struct Rank {
     Memory device, pinned, objects, graphs;
     std::int64_t step = 0;
-    bool closed = false, evaluates = false;
+    bool closed = false, evaluates = false, captures = false;
 
     std::string origin(const StepLocation& place) const;
     void end_steps(std::int64_t next);
@@ -50,6 +53,7 @@ class CostCounter : public Observer {
     costs_[group][name] += more;
   }
   void count_work(const IssuedCall& issued);
+  void count_recomputed(const IssuedCall& issued);
   void allocate(const AllocateCall& call, const StepLocation& place);
   void release(const ReleaseCall& call);
   enum class Object : std::uint8_t { stream, event, graph };
@@ -58,6 +62,7 @@ class CostCounter : public Observer {
   void destroy(Object kind, int number);
 
   Costs costs_;
+  RecomputedOps recomputed_;
   std::map<int, Rank> ranks_;
   std::map<const void*, Allocation> allocations_;
   struct Owner {

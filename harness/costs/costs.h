@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "scenarios/scenario.h"
@@ -22,6 +23,9 @@ struct StepMemory {
   using Origins = std::vector<std::map<std::string, std::int64_t>>;
   Origins device_from = {}, pinned_from = {}, objects_from = {};
 };
+
+// How often backward passes ran an op of a layer again, in graphs too.
+using RecomputedOps = std::map<std::pair<int, std::string>, std::int64_t>;
 
 // One scenario in one precision, in the file `costs.txt` beside the scenario's file.
 struct CostRow {

@@ -240,29 +240,41 @@ void add_prefetch(const Scenario& scenario, std::vector<Expectation>& list) {
 }
 
 // Ops of a backward pass for what one layer does not save.
-std::int64_t recomputed_ops(const Scenario& scenario, char symbol) {
+std::vector<std::string> recomputed_ops(const Scenario& scenario, char symbol) {
+  using Ops = std::vector<std::string>;
   const auto asked = [&](Recompute module) { return holds(scenario.model.recompute, module); };
-  const bool shares = scenario.model.moe.shared_hidden > 0;
+  const bool by_cudnn = scenario.model.core_attention == CoreAttention::cudnn;
+  Ops ops;
+  const auto add = [&](const Ops& more) { ops.insert(ops.end(), more.begin(), more.end()); };
+  if (asked(Recompute::layernorm)) add({"rms_norm_forward"});
   switch (symbol) {
     case '*':
-      return asked(Recompute::core_attn) ? 1 : 0;
-    case '-':  // A product and its activation, or the activation alone.
-      return asked(Recompute::mlp) ? 2 : asked(Recompute::mlp_act) ? 1 : 0;
-    case 'M':  // The product, the convolution, the scan and the gated norm.
-      return asked(Recompute::mamba) ? 4 : 0;
-    default:  // The router, dispatch, two products and their activation; two ops of a shared
-              // expert.
-      if (asked(Recompute::moe)) return shares ? 7 : 5;
-      return asked(Recompute::moe_act) ? (shares ? 2 : 1) : 0;
+      if (asked(Recompute::core_attn))
+        add({by_cudnn ? "cudnn_attention_forward" : "attention_forward"});
+      break;
+    case '-':
+      if (asked(Recompute::mlp)) add({"linear_forward"});
+      if (asked(Recompute::mlp) || asked(Recompute::mlp_act)) add({"activation_forward"});
+      break;
+    case 'M':
+      if (asked(Recompute::mamba))
+        add({"linear_forward", "conv_forward", "scan_forward", "gated_norm_forward"});
+      break;
+    default:
+      if (asked(Recompute::moe)) add({"router_forward", "dispatch"});
+      for (const bool shared : {false, true}) {
+        if (shared && scenario.model.moe.shared_hidden == 0) continue;
+        if (asked(Recompute::moe)) add(shared ? Ops{"linear_forward"} : Ops(2, "expert_forward"));
+        if (asked(Recompute::moe) || asked(Recompute::moe_act)) add({"activation_forward"});
+      }
   }
+  return ops;
 }
 
 std::int64_t recomputed_ops(const Scenario& scenario) {
   std::int64_t ops = 0;
-  for (const char symbol : scenario.model.pattern) {
-    ops += holds(scenario.model.recompute, Recompute::layernorm);
-    ops += recomputed_ops(scenario, symbol);
-  }
+  for (const char symbol : scenario.model.pattern)
+    ops += std::ssize(recomputed_ops(scenario, symbol));
   return ops;
 }
 
@@ -441,6 +453,26 @@ std::string ranks_with_the_same_documents(const Scenario& scenario, const DataSo
     if (few || twin == tokens.end()) continue;
     return "ranks " + std::to_string(r) + " and " + std::to_string(twin - tokens.begin()) +
            " see the same documents: what they exchange could not be told apart";
+  }
+  return "";
+}
+
+std::string recomputed_otherwise(const Scenario& scenario, std::int64_t ranks,
+                                 const RecomputedOps& seen) {
+  std::int64_t passes = 0;
+  for (std::int64_t step = 0; step < scenario.training.steps; ++step)
+    passes += scenario.training.microbatches_at(step) * ranks;
+  RecomputedOps differ = seen;  // How often too many.
+  for (int layer = 0; layer < static_cast<int>(scenario.model.pattern.size()); ++layer) {
+    for (const std::string& op : recomputed_ops(scenario, at(scenario.model.pattern, layer)))
+      differ[{layer, op}] -= passes;
+  }
+  for (const auto& [place, more] : differ) {
+    if (more == 0) continue;
+    const auto found = seen.find(place);
+    const std::int64_t count = found == seen.end() ? 0 : found->second;
+    return place.second + " of layer " + std::to_string(place.first) + " ran again " +
+           std::to_string(count) + " times, not " + std::to_string(count - more);
   }
   return "";
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "harness/case/verdict.h"
+#include "harness/costs/costs.h"
 #include "scenarios/documents/documents.h"
 
 namespace lockstep {
@@ -60,6 +61,11 @@ std::string ranks_with_the_same_documents(const Scenario& scenario, const DataSo
 
 // "3", "at least 3" or "3 to 5".
 std::string range_text(std::int64_t min, std::int64_t max);
+
+// "" or the first op that backward passes on so many ranks ran again more or less often than
+// model.recompute says, as a sentence.
+std::string recomputed_otherwise(const Scenario& scenario, std::int64_t ranks,
+                                 const RecomputedOps& seen);
 
 // "" or the first expectation that does not hold, as a sentence.
 std::string unmet(const std::vector<Expectation>& expected, const Counters& counters);

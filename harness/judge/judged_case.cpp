@@ -276,6 +276,7 @@ RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& referen
     if (is_first && one.counts_costs()) {
       outcome.costs = costs.costs();
       outcome.step_memory = costs.step_memory();
+      outcome.recomputed = costs.recomputed();
     }
     if (outcome.holds() || is_of_looks(outcome, checker)) checker.throw_found();
     if (judges_order && outcome.holds()) {

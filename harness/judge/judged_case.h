@@ -69,6 +69,7 @@ struct RunOutcome {
   std::optional<Counters> counters = {};
   std::optional<Costs> costs = {};
   StepMemory step_memory = {};
+  RecomputedOps recomputed = {};
   std::string needless = {};  // Order that the run did not need (NeededOrder).
   std::vector<std::string> redundant_edges = {};
   std::optional<Program> program = {};

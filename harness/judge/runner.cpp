@@ -32,8 +32,9 @@ namespace {
 // Schedules that run with their arithmetic; the others run by tags alone.
 constexpr std::int64_t kWithArithmetic = 8;
 // Returns a finding if the run did not count what the scenario implies and its `expect.counters`
-// ask for. `last` is the last unobserved run.
+// ask for. `first` is the unobserved run that counted costs, if one did; `last` is the last.
 std::optional<RunFinding> judge_counters(const JudgedCase& one, const ReferenceResults& results,
+                                         const std::optional<RunOutcome>& first,
                                          const RunOutcome& last, const Counters& counters) {
   RunEvidence evidence{.explored = one.explores()};
   if (one.has_step_judge()) evidence.oracle_steps = results.steps;
@@ -47,9 +48,12 @@ std::optional<RunFinding> judge_counters(const JudgedCase& one, const ReferenceR
   if (!some_step_has_a_target(one.scenario, one.data))
     return vacuous("no step has a target: every loss is zero");
   const std::string unmet_here = unmet(expected, counters);
-  if (!unmet_here.empty()) return vacuous(unmet_here);
-  const std::int64_t first = here != nullptr ? here->first() : 0;
-  const std::string idle = idle_delay(one.scenario, last.delayed, {first, ranks});
+  const bool of_recompute = unmet_here.starts_with(to_text(Counter::ops_recomputed));
+  const std::string op =
+      of_recompute && first ? recomputed_otherwise(one.scenario, ranks, first->recomputed) : "";
+  if (!unmet_here.empty()) return vacuous(unmet_here + (op.empty() ? "" : "; " + op));
+  const std::int64_t first_rank = here != nullptr ? here->first() : 0;
+  const std::string idle = idle_delay(one.scenario, last.delayed, {first_rank, ranks});
   if (!idle.empty()) return vacuous(idle);
   const std::string rule = unmet(one.scenario.expect.counters, counters);
   if (!rule.empty()) return RunFinding{.judge = JudgeKind::counters, .reason = rule};
@@ -180,7 +184,7 @@ class Case {
     const std::string same = ranks_with_the_same_documents(scenario_, *data_);
     const bool trains = some_step_has_a_target(scenario_, *data_);
     if (trains && !same.empty()) result_.blind.push_back(same);
-    const auto finding = judge_counters(one, results, last_, result_.counters);
+    const auto finding = judge_counters(one, results, first_, last_, result_.counters);
     if (finding) return apply(*finding);
     const auto documents = one.options.bits_alone ? std::nullopt : judge_documents(one);
     if (documents) return apply(*documents);

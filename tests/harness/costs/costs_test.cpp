@@ -10,11 +10,16 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "harness/case/schedules.h"
 #include "harness/costs/cost_counter.h"
+#include "harness/expect/expectations.h"
+#include "harness/judge/thread_ranks.h"
 #include "harness/run/library.h"
+#include "harness/run/multi_process_case.h"
 #include "harness/run/suite.h"
 #include "harness/run/worker.h"
 #include "kernels/core/at.h"
+#include "scenarios/io/reader.h"
 #include "tests/support/program.h"
 #include "tests/support/tree.h"
 
@@ -126,6 +131,46 @@ TEST(Costs, MemoryThatAnEvaluationKeepsIsNamedSo) {
       run_lockstep("verify --quiet --device sim --plant evaluation-keeps-memory " + file);
   EXPECT_EQ(ran.status, 1) << ran.out << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("which did the same; grown by 256 bytes from an evaluation\n"));
+}
+
+// In graphs and without, on several ranks, beside passes before a capture.
+TEST(Costs, OpsThatRunAgainAreThoseThatTheScenarioSays) {
+  int tried = 0;
+  for (const std::string& file : scenario_files(library_path())) {
+    ReadResult read = read_scenario_file(file);
+    if (!read.ok() || read.scenario.model.recompute.empty() || wants_processes(read.scenario))
+      continue;
+    SCOPED_TRACE(file);
+    Scenario& scenario = read.scenario;
+    scenario.numerics.resize(1);
+    const auto data = open_data(scenario);
+    CostCounter counter;
+    Device device(open_sim(sim_options(scenario, 1)), &counter, pressure_of(scenario));
+    const auto unlooked = [](int) -> TrainerOptions { return {.dry_run_ledger = false}; };
+    train_to_the_end(device, scenario, *data, unlooked, [](ThreadRank&) {});
+    const std::int64_t ranks = scenario.parallel.data;
+    EXPECT_EQ(recomputed_otherwise(scenario, ranks, counter.recomputed()), "");
+    RecomputedOps fewer = counter.recomputed();
+    ASSERT_FALSE(fewer.empty());
+    --fewer.begin()->second;
+    EXPECT_NE(recomputed_otherwise(scenario, ranks, fewer), "");
+    ++tried;
+  }
+  EXPECT_GT(tried, 8);
+}
+
+TEST(Costs, AnOpThatDoesNotRunAgainIsNamed) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("case.yaml",
+                                       "schema: 1\nname: again\nnumerics: [fp32]\n"
+                                       "model: {pattern: 'M*', recompute: [core_attn]}\n"
+                                       "data: {documents: [[[2]]]}\n"
+                                       "training: {steps: 2, microbatches: 1, in_flight: 1}\n");
+  const Ran ran =
+      run_lockstep("verify --quiet --device sim --plant recompute-of-attention-left-out " + file);
+  EXPECT_EQ(ran.status, 1) << ran.out << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("ops_recomputed is 0, expected 2 (model.recompute); "
+                                 "attention_forward of layer 1 ran again 0 times, not 2\n"));
 }
 
 TEST(Costs, TheDigestLeavesOutWhatCostsNothing) {

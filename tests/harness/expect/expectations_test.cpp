@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "harness/expect/offload_bytes.h"
 #include "harness/expect/run_expectations.h"
@@ -442,6 +443,47 @@ TEST(Expectations, OneLaunchTooFewOrTooManyIsUnmet) {
   }
   counters.erase(Counter::graph_replays);
   EXPECT_EQ(check(), "the engine does not count graph_replays");
+}
+
+TEST(Expectations, AnOpThatIsNotRecomputedIsNamedWithItsLayer) {
+  Scenario scenario;
+  scenario.model.pattern = "*-ME";
+  scenario.model.moe.shared_hidden = 8;
+  using enum Recompute;
+  scenario.model.recompute = {layernorm, core_attn, mlp, mamba, moe};
+  std::int64_t count = 0;
+  RecomputedOps seen;
+  for (std::int64_t step = 0; step < scenario.training.steps; ++step)
+    count += scenario.training.microbatches_at(step);
+  for (const auto& [layer, ops] : std::vector<std::pair<int, std::vector<std::string>>>{
+           {0, {"rms_norm_forward", "attention_forward"}},
+           {1, {"rms_norm_forward", "linear_forward", "activation_forward"}},
+           {2,
+            {"rms_norm_forward", "linear_forward", "conv_forward", "scan_forward",
+             "gated_norm_forward"}},
+           {3,
+            {"rms_norm_forward", "router_forward", "dispatch", "expert_forward", "expert_forward",
+             "activation_forward", "linear_forward", "activation_forward"}}}) {
+    for (const std::string& op : ops) seen[{layer, op}] += count;
+  }
+  EXPECT_EQ(recomputed_otherwise(scenario, 1, seen), "");
+  std::int64_t sum = 0;
+  for (const auto& [place, times] : seen) sum += times;
+  EXPECT_EQ(expected(scenario, Counter::ops_recomputed).min, sum);
+  RecomputedOps other = seen;
+  other.erase({2, "scan_forward"});
+  EXPECT_EQ(recomputed_otherwise(scenario, 1, other),
+            "scan_forward of layer 2 ran again 0 times, not " + std::to_string(count));
+  other = seen;
+  ++other[{3, "expert_forward"}];
+  EXPECT_EQ(recomputed_otherwise(scenario, 1, other),
+            "expert_forward of layer 3 ran again " + std::to_string(2 * count + 1) +
+                " times, not " + std::to_string(2 * count));
+  other = seen;
+  other[{1, "rope"}] = 1;
+  EXPECT_EQ(recomputed_otherwise(scenario, 1, other), "rope of layer 1 ran again 1 times, not 0");
+  // Two ranks run each op twice as often.
+  EXPECT_NE(recomputed_otherwise(scenario, 2, seen), "");
 }
 
 // A graph that is launched twice counts its recomputed ops twice; the launch is what was wrong.
