@@ -5,6 +5,7 @@
 
 #include "engine/offload/plan.h"
 #include "engine/train/trainer.h"
+#include "harness/base/columns.h"
 #include "harness/base/stopwatch.h"
 #include "harness/case/schedules.h"
 #include "scenarios/documents/documents.h"
@@ -16,6 +17,7 @@ namespace {
 constexpr int kStepsBeside = 5;
 constexpr double kSlowest = 3;  // Times what a step takes alone: then it is known what copies cost.
 constexpr std::int64_t kUnderWay = 32;
+constexpr double kSecondsOfTwoRounds = 4;
 
 Scenario of_mode(const Scenario& scenario, GraphImpl impl, Ratio fraction, bool captured = false) {
   Scenario s = scenario;
@@ -67,9 +69,13 @@ OffloadRow time_row(const Scenario& scenario, const std::string& device_kind, do
   return row;
 }
 
-std::vector<Scenario> scenarios_of(const Scenario& scenario, GraphImpl impl) {
+// Without offloading, and the fractions whose text holds `fraction`.
+std::vector<Scenario> scenarios_of(const Scenario& scenario, GraphImpl impl,
+                                   const std::string& fraction) {
   std::vector<Scenario> list;
   for (const std::int64_t quarters : {0, 1, 2, 3, 4}) {
+    const std::string text = formatted("%.2f", static_cast<double>(quarters) / 4);
+    if (quarters > 0 && text.find(fraction) == std::string::npos) continue;
     for (const bool captured : {false, true}) {
       const Scenario one = of_mode(scenario, impl, Ratio{quarters * 250'000}, captured);
       if (!captured || captures_copies(one)) list.push_back(one);
@@ -79,18 +85,24 @@ std::vector<Scenario> scenarios_of(const Scenario& scenario, GraphImpl impl) {
 }
 
 // A GPU that is warm or at its limit of power runs slower, by as much as copies cost. So the rows
-// are timed twice, the second time in the opposite order.
+// are timed in rounds, each in the order opposite to that of the one before.
 void time_mode(const Scenario& scenario, GraphImpl impl, const std::string& device_kind,
-               double budget, const std::function<void(const OffloadRow&)>& done) {
-  const std::vector<Scenario> all = scenarios_of(scenario, impl);
+               const std::string& fraction, double budget,
+               const std::function<void(const OffloadRow&)>& done) {
+  const std::vector<Scenario> all = scenarios_of(scenario, impl, fraction);
+  const int rounds = 2 * std::max(1, static_cast<int>(budget / kSecondsOfTwoRounds));
   std::vector<OffloadRow> rows;
   for (const Scenario& one : all) {
-    rows.push_back(time_row(one, device_kind, budget / 2));
+    rows.push_back(time_row(one, device_kind, budget / rounds));
     if (!rows.back().time.not_run.empty()) break;
   }
-  for (std::size_t i = rows.size(); i-- > 0;) {
-    if (rows[i].time.not_run.empty())
-      add_steps(rows[i].time, time_steps(all[i], impl, device_kind, budget / 2).times);
+  const auto count = static_cast<std::int64_t>(rows.size());
+  for (int round = 1; round < rounds; ++round) {
+    for (std::int64_t k = 0; k < count; ++k) {
+      const std::int64_t i = round % 2 == 1 ? count - 1 - k : k;
+      if (rows[i].time.not_run.empty())
+        add_steps(rows[i].time, time_steps(all[i], impl, device_kind, budget / rounds).times);
+    }
   }
   for (OffloadRow& row : rows) {
     row.plain = rows.front().time.median;
@@ -127,9 +139,12 @@ LinkRates time_link(const Scenario& scenario, const std::string& device_kind, do
 void time_offload(const Scenario& scenario, const std::string& device_kind, double budget,
                   const std::string& only, const std::function<void(const OffloadRow&)>& done) {
   const Scenario all = with_modules(scenario);
+  const std::size_t at = only.find('@');
+  const std::string mode = only.substr(0, at);
+  const std::string fraction = at == std::string::npos ? "" : only.substr(at + 1);
   for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
-    if (mode_name(impl).find(only) == std::string::npos) continue;
-    time_mode(all, impl, device_kind, budget, done);
+    if (mode_name(impl).find(mode) == std::string::npos) continue;
+    time_mode(all, impl, device_kind, fraction, budget, done);
   }
 }
 

@@ -39,10 +39,11 @@ LinkRates time_link(const Scenario& scenario, const std::string& device_kind, do
 
 // Measures eager, partial and full_iteration, each with the fractions 0 (without offloading), 1/4,
 // 1/2, 3/4 and 1; partial with eager copies and, where some can be nodes, with captured ones right
-// behind. Each row is timed twice, the second time in the opposite order. The scenario says what is
-// offloaded, else it is all that whole-layer graphs allow. Under full_iteration at most 32 copies
-// are in flight if the scenario sets no limit. `only` selects modes whose name contains it. `done`
-// is called with each row when all rows of its mode are timed.
+// behind. Rows are timed in rounds, two or more with the budget, every other one in the opposite
+// order. The scenario says what is offloaded, else it is all that whole-layer graphs allow. Under
+// full_iteration at most 32 copies are in flight if the scenario sets no limit. `only` is MODE or
+// MODE@FRACTION: texts that the names of modes and the fractions hold. `done` is called with each
+// row when all rows of its mode are timed.
 void time_offload(const Scenario& scenario, const std::string& device_kind, double budget,
                   const std::string& only, const std::function<void(const OffloadRow&)>& done);
 

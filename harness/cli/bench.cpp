@@ -108,6 +108,7 @@ void measure(const Options& options, const Request& request, const std::string& 
   };
   // Before this process opens a GPU.
   if (begins("fsdp", false)) bench_fsdp(request.scenario, options, device, rows);
+  if (section == "offload") leave_two_channels();
   rows.set("/device", to_json(open_backend(device, {})->info()));
   if (begins("scenarios", !request.standard)) bench_scenarios(request.scenario, budget, rows);
   constexpr std::array kOnOneDevice{"kernels", "step", "offload", "memory", "packing"};
@@ -191,8 +192,8 @@ Options bench_options() {
        "checker", "door"},
       "all");
   options.text("only",
-               "kernels: ops whose name or shape holds this text; step, offload: modes; memory: "
-               "separate or shared; packing: "
+               "kernels: ops whose name or shape holds this text; step: modes; offload: modes, or "
+               "modes and fractions, such as partial@0.25; memory: separate or shared; packing: "
                "names and modes; fsdp: strategies, modes");
   options.number("ranks", "fsdp: how many; 0: as many as there are GPUs, at least 2", 0, 0);
   options.text("json", "write the numbers to this file")

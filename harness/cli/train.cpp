@@ -284,6 +284,7 @@ ExitStatus reported(Log& log, const DataSource& data, const Counters& counters, 
 // The ranks of this process.
 ExitStatus train_here(const Options& options, const Scenario& scenario, const DataSource& data,
                       const std::string& kind, const LocalRanks& ranks, InterruptGuard& guard) {
+  if (scenario.offload.captured && scenario.parallel.data == 1) leave_two_channels();
   Counters counters;  // Counters of the first rank.
   Device device(
       open_backend(kind, sim_options(scenario, scenario.checker.schedule.seed), ranks.gpu));

@@ -1,6 +1,7 @@
 #include "harness/run/device_choice.h"
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "harness/base/subprocess.h"
 #include "harness/report/result_json.h"
@@ -66,6 +67,8 @@ CudaProbe probe_cuda(Probe how) {
 }
 
 int gpus_here() { return probed_once().gpus; }
+
+void leave_two_channels() { ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "2", 0); }
 
 std::string cudnn_is_off(const DeviceInfo& info) {
   if (info.cudnn_frontend.empty()) return "built without cudnn-frontend";

@@ -34,6 +34,11 @@ std::string choose_device(const std::string& asked);
 // NCCL, cuDNN. "" for nothing.
 std::string lacking(const Scenario& scenario, const std::string& device);
 
+// Sets CUDA_DEVICE_MAX_CONNECTIONS to 2 unless it has a value: with more channels, those that wait
+// slow the copies of graphs. To be called before this process opens a GPU. Source:
+// docs/offloading.md, "Branches of a graph".
+void leave_two_channels();
+
 // Why attention by cuDNN cannot run on this device; "" where it can.
 std::string cudnn_is_off(const DeviceInfo& info);
 
