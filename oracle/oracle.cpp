@@ -152,7 +152,8 @@ struct Oracle::State {
     const float inverse = inverse_for(pack, data.targets);
     const float inv_m = div(1.0f, static_cast<float>(data.microbatches.size()));
     const std::vector<Fp8Scaling>* const exponents = earlier_exponents();
-    Fp8Pass fp8{operands, exponents, train || exponents == nullptr};
+    Fp8Pass fp8{operands, exponents, train || exponents == nullptr,
+                options.keep_activations ? &result.left_by_backward : nullptr};
     const auto walk_as = [&]<class Precision>(Precision) {
       ReferenceModel<Precision> walk(
           {scenario.model, layout, rope, pack, weights, expert_bias, inv_m, result.gradients,

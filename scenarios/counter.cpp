@@ -7,8 +7,8 @@ namespace lockstep {
 namespace {
 
 // In the order of the enumerators.
-const std::array<std::string, 43>& all_names() {
-  static const std::array<std::string, 43> list{"graphs_captured",
+const std::array<std::string, 46>& all_names() {
+  static const std::array<std::string, 46> list{"graphs_captured",
                                                 "graph_replays",
                                                 "eager_fallbacks",
                                                 "graphs_evicted",
@@ -49,6 +49,9 @@ const std::array<std::string, 43>& all_names() {
                                                 "capture_passes",
                                                 "resumes",
                                                 "bytes_shared",
+                                                "fp8_products",
+                                                "fp8_casts",
+                                                "weight_casts",
                                                 "door_faults_struck",
                                                 "planted_fault_met"};
   return list;

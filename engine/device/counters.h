@@ -11,6 +11,9 @@ struct RankCounters {
   std::int64_t ops_recomputed = 0;  // Ops of a backward pass that compute again what was not saved.
   std::int64_t attention_by_cudnn = 0;  // Backward passes of core attention that cuDNN computed.
   std::int64_t expert_rows_read = 0;    // How often the host read a layer's rows per expert.
+  std::int64_t fp8_products = 0;
+  std::int64_t fp8_casts = 0;  // X and dY; both layouts of the codes are one.
+  std::int64_t weight_casts = 0;
 };
 
 struct DeviceCounters {

@@ -56,7 +56,7 @@ class Lister {
         offloaded_(offloaded_names(offload_)),
         rows_(scenario.data.pack_length),
         buffer_rows_(ExpertBuffer(scenario).rows),
-        word_(scenario.numerics.front() == Numerics::bf16 ? 2 : 4),
+        word_(stores_bf16(scenario) ? 2 : 4),
         head_(static_cast<int>(list_.size())),
         slots_(static_cast<int>(scenario.training.in_flight)) {}
 

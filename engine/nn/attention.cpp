@@ -75,10 +75,12 @@ std::unique_ptr<Saved<T>> SelfAttention<T>::make_saved(SavedMaker& maker, Tensor
   saved->x = x;
   saved->norm = block_.make_norm(maker);
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
+  saved->qkv_codes = qkv_.make_saved(maker, recomputed_);
   saved->qkv = maker.make<T>("qkv", Rope<T>::kName, qkv_.outputs());
   const char* const mixer = by_cudnn_ ? CudnnAttentionForward::kName : AttentionForward<T>::kName;
   saved->core = maker.make<T>("core_attn.out", mixer, proj_.inputs(), recomputed_.core);
   saved->lse = maker.make<float>("core_attn.lse", mixer, heads_, recomputed_.lse);
+  saved->proj_codes = proj_.make_saved(maker, recomputed_);
   saved->mixed = maker.make<T>("proj", LinearForward<T>::kName, proj_.outputs());
   saved->out = maker.make<T>("out", ResidualForward<T>::kName, proj_.outputs());
   return saved;
@@ -170,11 +172,11 @@ void SelfAttention<T>::forward(const PassContext& pass, Saved<T>& base) const {
   State& saved = static_cast<State&>(base);
   block_.norm(pass, saved.x, saved.norm, saved.rstd);
   pass.part("qkv");
-  qkv_.forward(pass, saved.norm, saved.qkv);
+  qkv_.forward(pass, saved.norm, saved.qkv, saved.qkv_codes);
   rotate(pass, saved.qkv, Rotation::forward);
   mix(pass, saved);
   pass.part("proj");
-  proj_.forward(pass, saved.core, saved.mixed);
+  proj_.forward(pass, saved.core, saved.mixed, saved.proj_codes);
   block_.residual(pass, saved.x, saved.mixed, saved.out);
 }
 
@@ -185,13 +187,13 @@ void SelfAttention<T>::backward(const PassContext& pass, const Saved<T>& base, T
   const Tensor<T> dmixed = block_.residual_backward(pass, dout, saved.scratch.dmixed);
   if (recomputed_.core_attn) mix(pass.recomputing(), saved);
   pass.part("proj");
-  proj_.backward(pass, dmixed, saved.core, saved.scratch.dcore);
+  proj_.backward(pass, dmixed, saved.core, saved.scratch.dcore, saved.proj_codes);
   pass.part("core_attn");
   mix_backward(pass, saved);
   rotate(pass, saved.scratch.dqkv, Rotation::inverse);
   block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
   pass.part("qkv");
-  qkv_.backward(pass, saved.scratch.dqkv, saved.norm, saved.scratch.dnorm);
+  qkv_.backward(pass, saved.scratch.dqkv, saved.norm, saved.scratch.dnorm, saved.qkv_codes);
   block_.norm_backward(pass, saved.x, saved.rstd, saved.scratch.dnorm, dout, dx);
 }
 

@@ -48,6 +48,7 @@ class SelfAttention : public Layer<T> {
     const AttentionScratch<T> scratch;
     Tensor<T> norm, qkv, core, mixed;
     Tensor<float> rstd, lse;
+    Fp8Saved qkv_codes, proj_codes;
   };
   void mix(const PassContext& pass, const State& saved) const;
   void mix_backward(const PassContext& pass, const State& saved) const;

@@ -19,6 +19,11 @@
 
 namespace lockstep {
 
+// Memory for the codes of the operands that a product is about to read; absent but in fp8.
+struct CodeScratch {
+  Tensor<std::uint8_t> x = {}, dy = {}, transposed_dy = {};
+};
+
 // One microbatch on its way through the model.
 struct PassContext {
   const Stream& stream;
@@ -26,6 +31,7 @@ struct PassContext {
   Tensor<StepState> state;
   bool training = true;                 // Evaluation applies no dropout and counts no pairs.
   Tensor<std::uint8_t> workspace = {};  // For products on this stream; absent in fp32.
+  CodeScratch codes = {};
 
   bool recomputes = false;  // The calls compute again what was not saved.
 
@@ -87,6 +93,16 @@ class SavedMaker {
     const Tensor<T> made = add<T>(name, op, rows, cols);
     names_.back().rows = ragged ? NamedTensor::Rows::ragged_buffer : NamedTensor::Rows::buffer;
     return made;
+  }
+  // Lists values that are compared under that name, whoever made their memory.
+  void show(const std::string& name, const char* op, StoredValues values,
+            NamedTensor::Rows rows = NamedTensor::Rows::pack) {
+    names_.push_back({full_name(name), layer_, op, values, rows});
+  }
+  // The same of what the backward pass writes.
+  void show_backward(const std::string& name, const char* op, StoredValues values) {
+    show(name, op, values, NamedTensor::Rows::words);
+    names_.back().of_backward = true;
   }
   // Makes a tensor that is saved but not compared, such as integers.
   template <class T>

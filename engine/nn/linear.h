@@ -1,9 +1,10 @@
-// A bias-free linear layer: the three products of arithmetic.md 2.4 over one weight.
+// A bias-free linear layer: the three products of arithmetic.md 2.4 over one weight. A layer whose
+// weight has codes multiplies these (fp8_linear.h), and keeps an Fp8Saved in each slot.
 #pragma once
 
 #include <cstdint>
 
-#include "engine/nn/layer.h"
+#include "engine/nn/fp8_linear.h"
 #include "kernels/ops/linear.h"
 
 namespace lockstep {
@@ -24,7 +25,7 @@ class Linear {
   // a capture, and eager runs use the same ones. Only shapes matter, so the weight's memory stands
   // for all operands.
   void plan(Device& device, std::int64_t rows, Tensor<std::uint8_t> workspace) const {
-    if (rows * inputs() * outputs() < kWorthPlanning) return;
+    if (weight_.fp8 || rows * inputs() * outputs() < kWorthPlanning) return;
     const Tensor<T> w = weight_of<T>(weight_);
     const Tensor<T> x = tensor(w.data, rows, inputs()), y = tensor(w.data, rows, outputs());
     Backend& backend = device.backend();
@@ -39,7 +40,14 @@ class Linear {
     }
     backend.plan(Submission(gradient));
   }
-  void forward(const PassContext& pass, Tensor<T> x, Tensor<T> y) const {
+  Fp8Saved make_saved(SavedMaker& maker, const Recomputed<T>& recomputed) const {
+    return weight_.fp8 ? Fp8Linear(weight_).make_saved(maker, recomputed) : Fp8Saved{};
+  }
+  void forward(const PassContext& pass, Tensor<T> x, Tensor<T> y,
+               const Fp8Saved& saved = {}) const {
+    if constexpr (std::is_same_v<T, bf16>) {
+      if (weight_.fp8) return Fp8Linear(weight_).forward(pass, x, y, saved);
+    }
     pass.stream.submit(
         LinearForward<T>{.x = x, .w = weight_of<T>(weight_), .y = y, .workspace = pass.workspace});
   }
@@ -63,7 +71,11 @@ class Linear {
     pass.stream.submit(LinearInputGradient<T>{
         .dy = dy, .w = weight_of<T>(weight_), .dx = dx, .workspace = pass.workspace});
   }
-  void backward(const PassContext& pass, Tensor<T> dy, Tensor<T> x, Tensor<T> dx) const {
+  void backward(const PassContext& pass, Tensor<T> dy, Tensor<T> x, Tensor<T> dx,
+                const Fp8Saved& saved = {}) const {
+    if constexpr (std::is_same_v<T, bf16>) {
+      if (weight_.fp8) return Fp8Linear(weight_).backward(pass, dy, x, dx, saved);
+    }
     accumulate_weight_gradient(pass, dy, x);
     input_gradient(pass, dy, dx);
   }

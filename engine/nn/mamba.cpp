@@ -67,6 +67,7 @@ std::unique_ptr<Saved<T>> Mamba<T>::make_saved(SavedMaker& maker, Tensor<T> x) c
   saved->norm = block_.make_norm(maker);
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
   const Recomputed<T>& again = recomputed_;
+  saved->in_proj_codes = in_proj_.make_saved(maker, recomputed_);
   saved->in_proj =
       maker.make<T>("in_proj", LinearForward<T>::kName, in_proj_.outputs(), again.in_proj);
   saved->conv = maker.make<T>("conv", ConvForward<T>::kName, shape_.channels, again.conv);
@@ -75,6 +76,7 @@ std::unique_ptr<Saved<T>> Mamba<T>::make_saved(SavedMaker& maker, Tensor<T> x) c
       maker.make<T>("gated_norm.out", GatedNormForward<T>::kName, shape_.d_inner, again.gated);
   saved->gated_rstd = maker.make<float>("gated_norm.rstd", GatedNormForward<T>::kName,
                                         shape_.groups, again.gated_rstd);
+  saved->out_proj_codes = out_proj_.make_saved(maker, recomputed_);
   saved->mixed = maker.make<T>("proj", LinearForward<T>::kName, out_proj_.outputs(),
                                again.mamba ? again.mixed : Tensor<T>{});
   saved->out = maker.make<T>("out", ResidualForward<T>::kName, out_proj_.outputs());
@@ -87,14 +89,14 @@ void Mamba<T>::forward(const PassContext& pass, Saved<T>& base) const {
   block_.norm(pass, saved.x, saved.norm, saved.rstd);
   mix(pass, saved);
   pass.part("out_proj");
-  out_proj_.forward(pass, saved.gated, saved.mixed);
+  out_proj_.forward(pass, saved.gated, saved.mixed, saved.out_proj_codes);
   block_.residual(pass, saved.x, saved.mixed, saved.out);
 }
 
 template <class T>
 void Mamba<T>::mix(const PassContext& pass, const State& saved) const {
   pass.part("in_proj");
-  in_proj_.forward(pass, saved.norm, saved.in_proj);
+  in_proj_.forward(pass, saved.norm, saved.in_proj, saved.in_proj_codes);
   pass.part("conv");
   pass.stream.submit(ConvForward<T>{.x = shape_.xbc(saved.in_proj),
                                     .weight = conv_weight_.weight,
@@ -141,7 +143,7 @@ void Mamba<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T>
     mix(pass.recomputing(), saved);
   }
   pass.part("out_proj");
-  out_proj_.backward(pass, dmixed, saved.gated, saved.scratch.dgated);
+  out_proj_.backward(pass, dmixed, saved.gated, saved.scratch.dgated, saved.out_proj_codes);
   pass.part("gated_norm");
   pass.stream.submit(GatedNormBackward<T>{.y = saved.scan,
                                           .z = shape_.z(saved.in_proj),
@@ -171,7 +173,8 @@ void Mamba<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T>
   accumulate(pass, conv_bias_);
   if (!recomputed_.mamba) block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
   pass.part("in_proj");
-  in_proj_.backward(pass, saved.scratch.din_proj, saved.norm, saved.scratch.dnorm);
+  in_proj_.backward(pass, saved.scratch.din_proj, saved.norm, saved.scratch.dnorm,
+                    saved.in_proj_codes);
   block_.norm_backward(pass, saved.x, saved.rstd, saved.scratch.dnorm, dout, dx);
 }
 

@@ -55,6 +55,7 @@ class Mamba : public Layer<T> {
     const MambaScratch<T> scratch;
     Tensor<T> norm, in_proj, conv, scan, gated, mixed;
     Tensor<float> rstd, gated_rstd;
+    Fp8Saved in_proj_codes, out_proj_codes;
   };
   // From the norm's output to the gated norm's.
   void mix(const PassContext& pass, const State& saved) const;

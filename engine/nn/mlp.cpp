@@ -47,8 +47,10 @@ std::unique_ptr<Saved<T>> Mlp<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   saved->norm = block_.make_norm(maker);
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
   const Recomputed<T>& again = recomputed_;
+  saved->fc1_codes = fc1_.make_saved(maker, recomputed_);
   saved->fc1 = maker.make<T>("fc1", LinearForward<T>::kName, fc1_.outputs(), again.mlp_fc1);
   saved->act = maker.make<T>("act", ActivationForward<T>::kName, fc2_.inputs(), again.mlp_act);
+  saved->fc2_codes = fc2_.make_saved(maker, recomputed_);
   saved->mixed = maker.make<T>("proj", LinearForward<T>::kName, fc2_.outputs(),
                                again.mlp ? again.mixed : Tensor<T>{});
   saved->out = maker.make<T>("out", ResidualForward<T>::kName, fc2_.outputs());
@@ -58,7 +60,7 @@ std::unique_ptr<Saved<T>> Mlp<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
 template <class T>
 void Mlp<T>::expand(const PassContext& pass, const State& saved) const {
   pass.part("fc1");
-  fc1_.forward(pass, saved.norm, saved.fc1);
+  fc1_.forward(pass, saved.norm, saved.fc1, saved.fc1_codes);
 }
 
 template <class T>
@@ -75,7 +77,7 @@ void Mlp<T>::forward(const PassContext& pass, Saved<T>& base) const {
   expand(pass, saved);
   activate(pass, saved);
   pass.part("fc2");
-  fc2_.forward(pass, saved.act, saved.mixed);
+  fc2_.forward(pass, saved.act, saved.mixed, saved.fc2_codes);
   block_.residual(pass, saved.x, saved.mixed, saved.out);
 }
 
@@ -90,7 +92,7 @@ void Mlp<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> d
   }
   if (recomputed_.mlp_act) activate(pass.recomputing(), saved);
   pass.part("fc2");
-  fc2_.backward(pass, dmixed, saved.act, saved.scratch.dact);
+  fc2_.backward(pass, dmixed, saved.act, saved.scratch.dact, saved.fc2_codes);
   pass.part("act");
   pass.stream.submit(ActivationBackward<T>{.h = saved.fc1,
                                            .da = saved.scratch.dact,
@@ -99,7 +101,7 @@ void Mlp<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> d
                                            .kind = activation_});
   if (!recomputed_.mlp) block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
   pass.part("fc1");
-  fc1_.backward(pass, saved.scratch.dfc1, saved.norm, saved.scratch.dnorm);
+  fc1_.backward(pass, saved.scratch.dfc1, saved.norm, saved.scratch.dnorm, saved.fc1_codes);
   block_.norm_backward(pass, saved.x, saved.rstd, saved.scratch.dnorm, dout, dx);
 }
 

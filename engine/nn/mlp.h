@@ -32,6 +32,7 @@ class Mlp : public Layer<T> {
     const MlpScratch<T> scratch;
     Tensor<T> norm, fc1, act, mixed;
     Tensor<float> rstd;
+    Fp8Saved fc1_codes, fc2_codes;
   };
   void expand(const PassContext& pass, const State& saved) const;
   void activate(const PassContext& pass, const State& saved) const;

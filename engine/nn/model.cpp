@@ -10,6 +10,7 @@
 #include "kernels/ops/embedding.h"
 #include "kernels/ops/rms_norm.h"
 #include "scenarios/documents/layout.h"
+#include "scenarios/rules/legality.h"
 
 namespace lockstep {
 namespace {
@@ -69,6 +70,22 @@ Model<T>::Model(Device& device, const Stream& compute, const Offloader& offloade
     workspace_ = pool_.make<std::uint8_t>(1, kProductWorkspace);
     plan_products();
   }
+  if (multiplies_fp8(scenario)) make_code_scratch();
+}
+
+// As much as the largest operands need: one stream runs one product after the other.
+template <class T>
+void Model<T>::make_code_scratch() {
+  std::int64_t x = 1, dy = 1, transposed = 1;
+  for (const ParameterSpec& spec : parameters_.specs()) {
+    if (!spec.fp8_layer) continue;
+    x = std::max(x, shape_.rows * fp8_padded(spec.cols));
+    dy = std::max(dy, shape_.rows * fp8_padded(spec.rows));
+    transposed = std::max(transposed, fp8_padded(shape_.rows) * spec.rows);
+  }
+  codes_.x = pool_.make<std::uint8_t>(1, x);
+  codes_.dy = pool_.make<std::uint8_t>(1, dy);
+  codes_.transposed_dy = pool_.make<std::uint8_t>(1, transposed);
 }
 
 // Plans the products of every linear layer and of the head. A weight that accumulates, other than

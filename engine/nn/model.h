@@ -44,6 +44,7 @@ class Model {
   const PackShape& pack_shape() const { return shape_; }
   const Scenario::Model::Attention& attention() const { return config_.attention; }
   Tensor<std::uint8_t> workspace() const { return workspace_; }
+  const CodeScratch& codes() const { return codes_; }
   // Overwrites everything that the previous microbatch left in the slot, padding rows included. Of
   // memory that slots share nothing is overwritten here, since others may be alive in it.
   void poison(const Slot<T>& slot) const;
@@ -90,6 +91,7 @@ class Model {
   CudnnTables make_cudnn_tables(TensorPool& pool, std::int64_t capacity,
                                 std::int64_t max_seqlen) const;
   void plan_products() const;
+  void make_code_scratch();
   int last() const { return static_cast<int>(layers_.size()); }
   // The residual gradient that layer `layer` writes; the one it reads is that of layer + 1.
   static Tensor<T> gradient_of(const Slot<T>& slot, int layer);
@@ -115,6 +117,7 @@ class Model {
   Tensor<T> residual_gradient_[2];
   Tensor<T> dlogits_, dfinal_norm_;
   Tensor<std::uint8_t> workspace_;
+  CodeScratch codes_;
   Tensor<std::uint8_t> cudnn_workspace_;  // Large enough for every bucket.
 };
 

@@ -4,6 +4,7 @@
 
 #include "engine/nn/mamba.h"
 #include "engine/nn/moe.h"
+#include "scenarios/rules/legality.h"
 
 namespace lockstep {
 namespace {
@@ -26,6 +27,7 @@ Recomputed<T>::Recomputed(TensorPool& pool, const Scenario& scenario) {
   mlp = asked(Recompute::mlp);
   mamba = asked(Recompute::mamba);
   moe = asked(Recompute::moe);
+  if (multiplies_fp8(scenario)) add_codes(pool, scenario);
   if (asked(Recompute::layernorm)) norm = pool.make<T>(rows, model.hidden);
   if (mlp || mamba || moe) mixed = pool.make<T>(rows, model.hidden);
   if (core_attn) {
@@ -39,6 +41,20 @@ Recomputed<T>::Recomputed(TensorPool& pool, const Scenario& scenario) {
   if (!moe && !asked(Recompute::moe_act)) return;
   moe_act = pool.make<T>(ExpertBuffer(scenario).rows, model.moe.hidden);
   if (model.moe.shared_hidden > 0) shared_act = pool.make<T>(rows, model.moe.shared_hidden);
+}
+
+template <class T>
+void Recomputed<T>::add_codes(TensorPool& pool, const Scenario& scenario) {
+  const Scenario::Model& model = scenario.model;
+  const std::map<Fp8Layer, std::int64_t> inputs{
+      {Fp8Layer::qkv_linear, model.hidden},
+      {Fp8Layer::attn_proj, model.attention.heads * model.attention.head_dim},
+      {Fp8Layer::mlp_fc1, model.hidden},
+      {Fp8Layer::mlp_fc2, model.mlp.hidden},
+      {Fp8Layer::mamba_in_proj, model.hidden},
+      {Fp8Layer::mamba_out_proj, model.mamba.d_inner}};
+  for (const Fp8Layer layer : scenario.fp8.save_original_input)
+    codes_[layer] = pool.make<e4m3>(inputs.at(layer), fp8_padded(scenario.data.pack_length));
 }
 
 template <class T>

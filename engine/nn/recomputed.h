@@ -4,7 +4,10 @@
 // after the other, so they share this memory.
 #pragma once
 
+#include <map>
+
 #include "engine/tensors/tensor_pool.h"
+#include "kernels/core/fp8.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
@@ -33,9 +36,23 @@ struct Recomputed {
   // [T, gates * h], [T, h], [T, d]: of the shared expert.
   Tensor<T> shared_fc1, shared_act, shared_out;
 
+  // The codes, transposed, of an input that is saved itself, or computed again, in fp8 numerics; an
+  // absent tensor for a layer that saves the codes.
+  Tensor<e4m3> codes_of(Fp8Layer layer) const {
+    const auto found = codes_.find(layer);
+    return found == codes_.end() ? Tensor<e4m3>{} : found->second;
+  }
+  // Whether the layer's product is computed again.
+  bool has_product(Fp8Layer layer) const {
+    return (layer == Fp8Layer::mlp_fc1 && mlp) || (layer == Fp8Layer::mamba_in_proj && mamba);
+  }
+
  private:
+  void add_codes(TensorPool& pool, const Scenario& scenario);
   void add_mamba(TensorPool& pool, const Scenario& scenario);
   void add_experts(TensorPool& pool, const Scenario& scenario);
+
+  std::map<Fp8Layer, Tensor<e4m3>> codes_;
 };
 
 }  // namespace lockstep

@@ -142,7 +142,7 @@ void add_layer(const Scenario& scenario, const std::vector<Segment>& list,
   for (const SavedRow& row : kSaved) {
     if (!has_module(at(scenario.model.pattern, layer), row.module)) continue;
     if (!moves(scenario, row)) continue;
-    const bool bf16 = !row.wide && scenario.numerics.front() == Numerics::bf16;
+    const bool bf16 = !row.wide && stores_bf16(scenario);
     const std::int64_t bytes = row.elements(scenario) * (bf16 ? 2 : 4);
     if (bytes < least) continue;
     if (plan.groups.empty() || plan.groups.back().layer != layer ||

@@ -4,6 +4,7 @@
 
 #include "engine/plan/expert_buffer.h"
 #include "kernels/core/at.h"
+#include "scenarios/rules/legality.h"
 
 namespace lockstep {
 namespace {
@@ -56,7 +57,7 @@ double attention_flop(const Scenario& scenario, const Part& part) {
 }  // namespace
 
 PassSeconds pass_seconds(const Scenario& scenario, const std::vector<Segment>& segments) {
-  const bool bf16 = scenario.numerics.front() == Numerics::bf16;
+  const bool bf16 = stores_bf16(scenario);
   const double rate = bf16 ? kTensorFlopPerSecond : kFp32FlopPerSecond;
   PassSeconds seconds;
   const auto add = [&](double products, double attention, double scans) {

@@ -46,6 +46,7 @@ void ParameterList::add_mamba(const Scenario::Model& model, int layer, Recipe in
   const std::int64_t heads = m.d_inner / m.head_dim;
   const std::int64_t channels = m.d_inner + 2 * m.groups * m.state;
   add("in_proj.weight", layer, m.d_inner + channels + heads, model.hidden, in);
+  specs.back().fp8_layer = Fp8Layer::mamba_in_proj;
   add("conv.weight", layer, channels, m.conv_width,
       {Init::conv_weight, 0, static_cast<std::int32_t>(m.conv_width)});
   add_vector("conv.bias", layer, channels, Init::zero);
@@ -54,19 +55,24 @@ void ParameterList::add_mamba(const Scenario::Model& model, int layer, Recipe in
   add_vector("d", layer, heads, Init::one);
   add_vector("gated_norm.gain", layer, m.d_inner, Init::one);
   add("out_proj.weight", layer, model.hidden, m.d_inner, out);
+  specs.back().fp8_layer = Fp8Layer::mamba_out_proj;
 }
 
 void ParameterList::add_attention(const Scenario::Model& model, int layer, Recipe in, Recipe out) {
   const Scenario::Model::Attention& a = model.attention;
   add("qkv.weight", layer, (a.heads + 2 * a.kv_heads) * a.head_dim, model.hidden, in);
+  specs.back().fp8_layer = Fp8Layer::qkv_linear;
   add("proj.weight", layer, model.hidden, a.heads * a.head_dim, out);
+  specs.back().fp8_layer = Fp8Layer::attn_proj;
 }
 
 void ParameterList::add_mlp(const Scenario::Model& model, int layer, Recipe in, Recipe out) {
   const std::int64_t width =
       model.mlp.hidden * (model.mlp.activation == MlpActivation::swiglu ? 2 : 1);
   add("fc1.weight", layer, width, model.hidden, in);
+  specs.back().fp8_layer = Fp8Layer::mlp_fc1;
   add("fc2.weight", layer, model.hidden, model.mlp.hidden, out);
+  specs.back().fp8_layer = Fp8Layer::mlp_fc2;
 }
 
 // Experts are stacked. The router reads its fp32 master in both numerics.

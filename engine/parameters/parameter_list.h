@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct ParameterSpec {
   bool copied = false;  // Products in bf16 read a copy of it.
   // Its gradient's op can add into the accumulator: it needs no memory for g_m then.
   bool accumulates = false;
+  // In fp8 numerics its products multiply codes (arithmetic.md 5.1).
+  std::optional<Fp8Layer> fp8_layer = {};
 
   // Rows of the global norm's sequence: innermost axes of a 2-D one, single elements of a 1-D one.
   std::int64_t norm_rows() const { return is_vector ? cols : rows; }

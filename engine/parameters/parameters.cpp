@@ -6,8 +6,10 @@
 #include "kernels/core/fault.h"
 #include "kernels/diagnostics/poison.h"
 #include "kernels/ops/accumulate.h"
+#include "kernels/ops/fp8.h"
 #include "kernels/ops/initialize.h"
 #include "kernels/ops/optimizer.h"
+#include "scenarios/rules/legality.h"
 
 namespace lockstep {
 namespace {
@@ -42,6 +44,7 @@ Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& 
       library_sums_(scenario.fsdp.reduction == Reduction::nccl),
       rank_(rank),
       copies_(copies),
+      quantises_(multiplies_fp8(scenario)),
       seed_low_(static_cast<std::uint32_t>(scenario.training.seed)),
       seed_high_(faulty("seed-cut-to-32-bits", high_half(scenario.training.seed), 0)) {
   for (const ParameterSpec& spec : list_.specs) {
@@ -81,7 +84,17 @@ void Parameters::make_whole(TensorPool& pool, const ParameterSpec& spec) {
   if (!spec.accumulates) p.microbatch_gradient = pool.make<float>(spec.rows, spec.cols);
   if (layout_ == nullptr) view.microbatch_gradient = p.microbatch_gradient;
   if (copies_ && spec.copied) view.copy = p.copy = pool.make<bf16>(spec.rows, spec.cols);
+  if (quantises_ && spec.fp8_layer) make_codes(pool, spec, p.fp8);
   views_.push_back(view);
+}
+
+void Parameters::make_codes(TensorPool& pool, const ParameterSpec& spec, Fp8Weight& to) {
+  to.layer = spec.fp8_layer;
+  to.codes = pool.make<e4m3>(spec.rows, fp8_padded(spec.cols));
+  to.transposed = pool.make<e4m3>(spec.cols, fp8_padded(spec.rows));
+  to.amax = pool.make<std::uint32_t>(1, 1);
+  to.exponent = pool.make<std::int32_t>(1, 1);
+  to.scale = pool.make<float>(1, 1);
 }
 
 // ---- Sharded ------------------------------------------------------------------------------------
@@ -214,6 +227,22 @@ void Parameters::round(const Stream& stream) const {
   for (const ParameterView& view : views_) {
     if (view.copy) stream.submit(RoundWeights{.w = view.weight, .copy = view.copy});
   }
+}
+
+void Parameters::quantise(const Stream& stream) const {
+  Device& device = stream.device();
+  for (const Parameter& p : parameters_) {
+    const Fp8Weight& to = p.fp8;
+    if (!to) continue;
+    device.place.layer = at(list_.specs, p.index).layer;
+    stream.submit(Fp8ClearAmax{.amax = to.amax});
+    stream.submit(Fp8Amax{.x = p.copy, .amax = to.amax});
+    stream.submit(Fp8Exponent<e4m3>{.amax = to.amax, .k = to.exponent, .scale = to.scale});
+    stream.submit(Fp8Cast<e4m3>{
+        .x = p.copy, .k = to.exponent, .codes = to.codes, .transposed = to.transposed});
+    device.count(stream, device.counters.of(device.place.rank).weight_casts);
+  }
+  device.place.layer = -1;
 }
 
 void Parameters::zero_gradients(const Stream& stream) const {

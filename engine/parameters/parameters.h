@@ -7,8 +7,21 @@
 #include "engine/tensors/memory_range.h"
 #include "engine/tensors/tensor_pool.h"
 #include "kernels/core/at.h"
+#include "kernels/core/fp8.h"
 
 namespace lockstep {
+
+// The codes of a weight's bf16 copy, for the products of its layer; absent unless these are of fp8.
+struct Fp8Weight {
+  std::optional<Fp8Layer> layer = {};
+  Tensor<e4m3> codes = {};          // [out, in up to 16]
+  Tensor<e4m3> transposed = {};     // [in, out up to 16]
+  Tensor<std::uint32_t> amax = {};  // [1, 1], as all that follow.
+  Tensor<std::int32_t> exponent = {};
+  Tensor<float> scale = {};  // 2^-exponent
+
+  explicit operator bool() const { return codes.data != nullptr; }
+};
 
 // A whole parameter as layers use it. With sharding, its memory may be a slot that holds it only
 // around the passes of its unit. Shapes are always given.
@@ -18,6 +31,7 @@ struct Parameter {
   Tensor<bf16> copy;                  // The weight as bf16 products read it; absent if none does.
   Tensor<float> gradient;             // The accumulator; absent if every g_m is reduced at once.
   Tensor<float> microbatch_gradient;  // g_m; absent if it is added to the accumulator at once.
+  Fp8Weight fp8 = {};
 };
 
 // A bucket's memory on one rank. Tensors are [1, elements].
@@ -41,6 +55,8 @@ class Parameters {
   void initialize(const Stream& stream) const;
   // Makes the bf16 copies from the fp32 weights.
   void round(const Stream& stream) const;
+  // Makes the codes of fp8 products from the bf16 copies, whenever these may have changed.
+  void quantise(const Stream& stream) const;
   // The start of a step.
   void zero_gradients(const Stream& stream) const;
   // What the microbatches of a step have added up.
@@ -70,6 +86,7 @@ class Parameters {
 
  private:
   void make_whole(TensorPool& pool, const ParameterSpec& spec);
+  static void make_codes(TensorPool& pool, const ParameterSpec& spec, Fp8Weight& to);
   std::vector<std::int64_t> exchanged_bytes() const;
   void make_bucket(TensorPool& pool, TensorPool& exchanged, int index);
   void add_views(const Bucket& bucket, const BucketMemory& memory);
@@ -80,7 +97,7 @@ class Parameters {
   Sharding strategy_;
   const bool library_sums_;
   int rank_;
-  bool copies_;
+  bool copies_, quantises_;
   std::uint32_t seed_low_, seed_high_;
   std::vector<Parameter> parameters_;
   std::vector<ParameterView> views_;

@@ -59,7 +59,8 @@ void StepLoop::report_iteration() {
     options_.listener->forward_done(m, activations(pass), live);
   }
   for (int m = 0; m < packs_.count(); ++m)
-    options_.listener->backward_done(m, m + 1 == packs_.count());
+    options_.listener->backward_done(m, left_by_backward(m % model_->slots()),
+                                     m + 1 == packs_.count());
 }
 
 void StepLoop::evaluate_graph() {
@@ -76,7 +77,7 @@ void StepLoop::evaluate_graph() {
   if (options_.listener == nullptr) return;
   for (int m = 0; m < packs_.count(); ++m) {
     const int slot = m % model_->slots();
-    options_.listener->evaluation_replayed(m, offloader_.without_moved(model_->activations(slot)),
+    options_.listener->evaluation_replayed(m, evaluated(slot),
                                            m + model_->slots() >= packs_.count());
   }
 }

@@ -20,7 +20,8 @@ class StepListener {
   virtual bool looks_at_passes() const { return true; }
   virtual void forward_done(int microbatch, const std::vector<NamedTensor>& activations,
                             bool live) {}
-  virtual void backward_done(int microbatch, bool live) {}
+  // `left`: what the pass itself writes and a later one of its slot alone overwrites.
+  virtual void backward_done(int microbatch, const std::vector<NamedTensor>& left, bool live) {}
   // A pass of an evaluation, unless it is one graph of a whole evaluation. Evaluations offload
   // nothing, so tensors that training offloads do not hold their values and are left out. Nothing
   // waits for the others.

@@ -5,6 +5,7 @@
 #include "engine/train/step_listener.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
+#include "scenarios/rules/check.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -18,14 +19,8 @@ int most_microbatches(const Scenario::Training& training) {
   return static_cast<int>(most);
 }
 
-// Whether matrix products read bf16 copies of the weights.
-bool has_bf16_copies(const Scenario& scenario) {
-  return scenario.numerics.front() == Numerics::bf16;
-}
-
 const Scenario& require_built(const Scenario& scenario) {
-  const Numerics numerics = scenario.numerics.front();
-  require(numerics == Numerics::fp32 || numerics == Numerics::bf16, "the precision is built");
+  require(check_built(scenario).empty(), "all that the scenario asks for is built");
   return scenario;
 }
 
@@ -34,7 +29,7 @@ std::unique_ptr<const ShardLayout> make_layout(const Scenario& scenario,
   if (options.communicator == nullptr) return nullptr;
   const ParameterList list(scenario.model);
   return std::make_unique<ShardLayout>(list, scenario, options.communicator->size(),
-                                       has_bf16_copies(scenario));
+                                       stores_bf16(scenario));
 }
 
 std::unique_ptr<SharedMemory> make_shared_memory(TensorPool& pool, const Scenario& scenario) {
@@ -56,8 +51,8 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
       parameter_pool_(device),
       exchanged_pool_(device, options.communicator),
       layout_(make_layout(scenario, options)),
-      parameters_(parameter_pool_, exchanged_pool_, scenario, has_bf16_copies(scenario),
-                  layout_.get(), device.place.rank),
+      parameters_(parameter_pool_, exchanged_pool_, scenario, stores_bf16(scenario), layout_.get(),
+                  device.place.rank),
       sharder_(layout_ ? std::make_unique<Sharder>(compute_, *options.communicator, scenario,
                                                    *layout_, parameters_)
                        : nullptr),
@@ -145,6 +140,7 @@ void StepLoop::start(std::int64_t step, const StepData& data, bool continued) {
   const GraphSet::Body destroyed =
       faulty<GraphSet::Body>("evicted-graphs-stay-until-a-recapture", destroy, [] {});
   destroyed();
+  quantise_ahead(step);
   prepare_graphs(step);
   device_.enter_step(step);
   if (!continued) parameters_.zero_gradients(compute_);
@@ -153,6 +149,22 @@ void StepLoop::start(std::int64_t step, const StepData& data, bool continued) {
 // Gathers run while documents are loaded. A graph of all passes brings its own gathers.
 void StepLoop::prefetch_weights() {
   if (sharder_ && scenario_.cuda_graph.impl != GraphImpl::full_iteration) sharder_->prefetch();
+}
+
+void StepLoop::quantise_ahead(std::int64_t step) {
+  const StepLocationScope scope(device_, -1, "weights");
+  const bool is_due = scenario_.cuda_graph.impl != GraphImpl::full_iteration;
+  const bool quantises =
+      faulty("fp8-weights-quantised-in-the-first-step", is_due, is_due && step == first_step_);
+  if (quantises) parameters_.quantise(compute_);
+}
+
+void StepLoop::quantise_with_passes() {
+  const StepLocationScope scope(device_, -1, "weights");
+  const bool is_due = scenario_.cuda_graph.impl == GraphImpl::full_iteration;
+  const bool runs = device_.recording() < 0;
+  const bool quantises = faulty("iteration-graph-without-fp8-weights", is_due, is_due && runs);
+  if (quantises) parameters_.quantise(compute_);
 }
 
 void StepLoop::begin_passes(const std::vector<Pass>& passes) {
@@ -180,6 +192,7 @@ void StepLoop::train_passes(int first, int end, bool replay) {
   Outstanding outstanding(model_->slots());
   const std::vector<Pass> passes = one_forward_one_backward(end, model_->slots(), first);
   begin_passes(passes);
+  quantise_with_passes();
   for (std::size_t i = 0; i < passes.size(); ++i) {
     MicrobatchPass pass = pass_of(passes[i].microbatch, true, replay);
     pass.prefetch = offloader_.plan().slot_to_come(passes, i);
@@ -232,7 +245,8 @@ void StepLoop::train_backward(const MicrobatchPass& pass) {
   const bool waits_here = faulty("host-waits-in-each-fallback", false, falls_back);
   if (waits || waits_here) compute_.synchronize();
   loader_.consumed(pass.microbatch, compute_);
-  if (options_.listener != nullptr) options_.listener->backward_done(pass.microbatch, true);
+  if (options_.listener != nullptr)
+    options_.listener->backward_done(pass.microbatch, left_by_backward(pass.slot), true);
 }
 
 void StepLoop::iteration() {
@@ -240,6 +254,7 @@ void StepLoop::iteration() {
   const std::vector<Pass> passes = one_forward_one_backward(packs_.count(), depth);
   Outstanding outstanding(model_->slots());
   begin_passes(passes);
+  quantise_with_passes();
   for (std::size_t i = 0; i < passes.size(); ++i) {
     MicrobatchPass pass = pass_of(passes[i].microbatch, true, false);
     pass.bucket = faulty("iteration-graph-takes-each-bucket", packs_.largest_bucket(), pass.bucket);
@@ -272,12 +287,21 @@ std::vector<NamedTensor> StepLoop::activations(const MicrobatchPass& pass) {
   offloader_.point_to_copies(layers, pass.slot);
   passing_.point_to_copies(layers, pass.slot);
   tensors.insert(tensors.end(), layers.begin(), layers.end());
+  std::erase_if(tensors, [](const NamedTensor& one) { return one.of_backward; });
+  return tensors;
+}
+
+std::vector<NamedTensor> StepLoop::left_by_backward(int slot) {
+  std::vector<NamedTensor> tensors = model_->activations(slot);
+  std::erase_if(tensors, [](const NamedTensor& one) { return !one.of_backward; });
   return tensors;
 }
 
 std::vector<NamedTensor> StepLoop::evaluated(int slot) {
   passing_.point_to_copies(model_->activations(slot), slot);
-  return offloader_.without_moved(model_->activations(slot));
+  std::vector<NamedTensor> tensors = offloader_.without_moved(model_->activations(slot));
+  std::erase_if(tensors, [](const NamedTensor& one) { return one.of_backward; });
+  return tensors;
 }
 
 // ---- Evaluation ---------------------------------------------------------------------------------
@@ -285,6 +309,7 @@ std::vector<NamedTensor> StepLoop::evaluated(int slot) {
 void StepLoop::evaluate(std::int64_t step, const StepData& data) {
   device_.enter_step(step);
   prefetch_weights();
+  quantise_ahead(step);
   packs_.load(data, compute_);
   loader_.wait_for_state(compute_);
   ++counters_.evaluations;
@@ -301,6 +326,7 @@ void StepLoop::evaluation(bool replay) {
   std::vector<Pass> passes;
   for (int m = 0; m < packs_.count(); ++m) passes.push_back({.forward = true, .microbatch = m});
   begin_passes(passes);
+  quantise_with_passes();
   for (const Pass& scheduled : passes) {
     MicrobatchPass pass =
         pass_of(scheduled.microbatch, faulty("evaluation-with-dropout", false, true), replay);

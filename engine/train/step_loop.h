@@ -92,6 +92,10 @@ class StepLoop {
 
   // A step.
   void prefetch_weights();
+  // Makes the codes of fp8 weights: before the passes of a step or an evaluation, or, where a graph
+  // of all passes may run them, with them.
+  void quantise_ahead(std::int64_t step);
+  void quantise_with_passes();
   void begin_passes(const std::vector<Pass>& passes);
   void end_passes(Sharder::Passes passes);
   void train_passes(int first, int end, bool replay);
@@ -106,6 +110,8 @@ class StepLoop {
   // Returns the boundaries of the pack and the activations of a pass, with the addresses at which
   // they can be read now.
   std::vector<NamedTensor> activations(const MicrobatchPass& pass);
+  // What its backward pass leaves.
+  std::vector<NamedTensor> left_by_backward(int slot);
   std::vector<NamedTensor> evaluated(int slot);  // What an evaluation leaves there.
 
   // Graphs (step_graphs.cpp).

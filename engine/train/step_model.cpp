@@ -2,6 +2,7 @@
 
 #include "engine/nn/model.h"
 #include "kernels/core/at.h"
+#include "scenarios/rules/legality.h"
 
 namespace lockstep {
 namespace {
@@ -21,6 +22,7 @@ class TypedStepModel final : public StepModel {
     return model_.pack(slot, bucket, overflow_capacity);
   }
   Tensor<std::uint8_t> workspace() const override { return model_.workspace(); }
+  const CodeScratch& codes() const override { return model_.codes(); }
   const std::vector<ExpertState>& expert_states() const override { return model_.expert_states(); }
   std::vector<NamedTensor>& activations(int slot) override { return model_.slot(slot).names; }
   Tensor<float> router_losses(int slot, int layer) override {
@@ -78,7 +80,7 @@ std::unique_ptr<StepModel> make_step_model(Device& device, const Stream& compute
                                            const Offloader& offloader, SharedMemory* shared,
                                            const Parameters& parameters, const Scenario& scenario,
                                            int ranks) {
-  if (scenario.numerics.front() == Numerics::bf16) {
+  if (stores_bf16(scenario)) {
     return std::make_unique<TypedStepModel<bf16>>(device, compute, offloader, shared, parameters,
                                                   scenario, ranks);
   }

@@ -22,6 +22,7 @@ class StepModel {
   virtual const PackShape& pack_shape() const = 0;
   virtual const PackedBatch& pack(int slot, int bucket, std::int64_t overflow_capacity) = 0;
   virtual Tensor<std::uint8_t> workspace() const = 0;
+  virtual const CodeScratch& codes() const = 0;
   virtual const std::vector<ExpertState>& expert_states() const = 0;
   virtual std::vector<NamedTensor>& activations(int slot) = 0;
   virtual Tensor<float> router_losses(int slot, int layer) = 0;

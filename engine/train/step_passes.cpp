@@ -17,8 +17,12 @@ StepLoop::MicrobatchPass StepLoop::pass_of(int microbatch, bool training, bool r
 PassContext StepLoop::context(const MicrobatchPass& pass) {
   device_.place.microbatch = pass.microbatch;
   const std::int64_t overflow = pass.bucket < 0 ? loader_.overflow_capacity(pass.microbatch) : 0;
-  return {compute_, model_->pack(pass.slot, pass.bucket, overflow), loader_.state(pass.training),
-          pass.training, model_->workspace()};
+  return {compute_,
+          model_->pack(pass.slot, pass.bucket, overflow),
+          loader_.state(pass.training),
+          pass.training,
+          model_->workspace(),
+          model_->codes()};
 }
 
 HookCall StepLoop::hook_call(const MicrobatchPass& pass) const {
@@ -43,6 +47,8 @@ void StepLoop::run_hooks(int module, HookPoint point, const MicrobatchPass& pass
 void StepLoop::forward(const MicrobatchPass& pass) {
   const PassContext context = this->context(pass);
   const MicrobatchInputs& inputs = loader_.inputs(pass.microbatch);
+  const bool again = faulty("fp8-weights-quantised-in-every-pass", false, true);
+  if (again) parameters_.quantise(compute_);
   if (poisons_padding_) {
     context.part("padding");
     model_->poison(pass.slot);

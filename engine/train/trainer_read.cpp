@@ -20,7 +20,19 @@ std::vector<float> widened_from(const StoredValues& values, const void* from, Wi
   std::ranges::transform(stored, wide.begin(), widen);
   return wide;
 }
+std::vector<float> codes_from(const StoredValues& values, const void* from) {
+  const bool by_rows = values.codes == StoredValues::Codes::by_rows;
+  const std::int64_t pitch = fp8_padded(by_rows ? values.cols : values.rows);
+  const auto* const codes = static_cast<const std::uint8_t*>(from);
+  std::vector<float> wide;
+  for (std::int64_t i = 0; i < values.rows; ++i) {
+    for (std::int64_t k = 0; k < values.cols; ++k)
+      wide.push_back(codes[by_rows ? i * pitch + k : k * pitch + i]);
+  }
+  return wide;
+}
 std::vector<float> widened(const StoredValues& values, const void* from) {
+  if (values.codes != StoredValues::Codes::none) return codes_from(values, from);
   if (values.narrow) return widened_from<bf16>(values, from, [](bf16 x) { return load(x); });
   if (values.integers) {
     return widened_from<std::int32_t>(values, from,
@@ -71,6 +83,9 @@ Counters device_counters(Device& device) {
           {Counter::ops, device.counters.ops},
           {Counter::ops_recomputed, device.counters.of(rank).ops_recomputed},
           {Counter::attention_by_cudnn, device.counters.of(rank).attention_by_cudnn},
+          {Counter::fp8_products, device.counters.of(rank).fp8_products},
+          {Counter::fp8_casts, device.counters.of(rank).fp8_casts},
+          {Counter::weight_casts, device.counters.of(rank).weight_casts},
           {Counter::delays_applied, device.counters.delays},
           {Counter::bytes_poisoned, device.backend().bytes_poisoned()},
           {Counter::bytes_poisoned_padding, device.counters.bytes_poisoned}};

@@ -5,6 +5,7 @@
 
 #include "harness/base/errors.h"
 #include "harness/case/calibrate.h"
+#include "harness/case/calibrate_fp8.h"
 #include "kernels/core/fault.h"
 #include "kernels/diagnostics/fingerprint.h"
 #include "kernels/diagnostics/guard.h"
@@ -48,6 +49,17 @@ void guard_tensor_cores(Backend& backend) {
   const Calibration result = calibrate(backend, *model, kDots, 1);
   if (result.first)
     throw WorldError(refused + "its tensor cores are not the model's\n" + text(*result.first));
+}
+
+void guard_fp8(Backend& backend) {
+  constexpr std::int64_t kDots = 4000;
+  const DeviceInfo& device = backend.info();
+  const std::string refused = kRefused + device.name + " (" + architecture_of(device) + "): ";
+  if (architecture_of(device) != "sm_90")
+    throw WorldError(refused + "the sums of its fp8 tensor cores are not known");
+  const Fp8Calibration result = calibrate_fp8(backend, kDots, 1);
+  if (result.first)
+    throw WorldError(refused + "its fp8 tensor cores are not the model's\n" + text(*result.first));
 }
 
 void once_a_process(void (*guard)(Backend&), Backend& backend) {

@@ -41,6 +41,7 @@ struct Totals {
   Launches training;
   std::int64_t evaluations = 0, evaluation_replays = 0;
   std::int64_t microbatches = 0;  // Over all ranks, of training.
+  std::int64_t evaluated = 0;     // Likewise of evaluations.
   std::int64_t pairs = 0;
   std::int64_t collectives = 0, in_graphs = 0;  // For a rank.
   std::int64_t host_waits = 0, rows_read = 0;   // Over all ranks.
@@ -83,6 +84,7 @@ Totals totals_of(const Scenario& scenario, const DataSource& data, const Shardin
     ++sum.evaluations;
     const StepData evaluated = data.evaluation(step);
     count_waits(scenario, evaluated, sum);
+    sum.evaluated += std::ssize(evaluated.microbatches);
     const std::int64_t held_out = std::ssize(evaluated.microbatches) / scenario.parallel.data;
     sum.collectives += collectives_of_evaluation(scenario, plan, held_out);
     if (!warm) continue;
@@ -239,11 +241,52 @@ void add_prefetch(const Scenario& scenario, std::vector<Expectation>& list) {
   list.push_back(late);
 }
 
+// The products of a layer that multiply codes (arithmetic.md 5.1): those whose input is saved in
+// fp8, those that save or compute again the input itself, and products that are computed again.
+struct Fp8Products {
+  std::int64_t all = 0, again = 0, recomputed = 0;
+};
+Fp8Products fp8_products(const Scenario& scenario) {
+  using enum Fp8Layer;
+  const std::map<char, std::vector<Fp8Layer>> of_symbol{{'*', {qkv_linear, attn_proj}},
+                                                        {'-', {mlp_fc1, mlp_fc2}},
+                                                        {'M', {mamba_in_proj, mamba_out_proj}}};
+  Fp8Products sum;
+  for (const char symbol : scenario.model.pattern) {
+    const auto found = of_symbol.find(symbol);
+    if (found == of_symbol.end()) continue;
+    for (const Fp8Layer layer : found->second) {
+      ++sum.all;
+      sum.again += holds(scenario.fp8.save_original_input, layer);
+    }
+    sum.recomputed += symbol == '-' && holds(scenario.model.recompute, Recompute::mlp);
+    sum.recomputed += symbol == 'M' && holds(scenario.model.recompute, Recompute::mamba);
+  }
+  return sum;
+}
+
+void add_fp8(const Scenario& scenario, const Totals& totals, std::vector<Expectation>& list) {
+  if (!multiplies_fp8(scenario)) return;
+  const auto [all, again, recomputed] = fp8_products(scenario);
+  list.push_back(exactly(
+      Counter::fp8_products, (3 * all + recomputed) * totals.microbatches + all * totals.evaluated,
+      "three of each layer in a microbatch, one in an evaluation, and those computed again"));
+  list.push_back(exactly(
+      Counter::fp8_casts, (2 * all + again) * totals.microbatches + all * totals.evaluated,
+      "X and dY of each layer in a microbatch, X again as fp8.save_original_input says, and "
+      "X in an evaluation"));
+  const std::int64_t times = scenario.training.steps + totals.evaluations;
+  list.push_back(exactly(Counter::weight_casts, all * times * scenario.parallel.data,
+                         "each weight in a step and in an evaluation"));
+}
+
 // Ops of a backward pass for what one layer does not save.
 std::vector<std::string> recomputed_ops(const Scenario& scenario, char symbol) {
   using Ops = std::vector<std::string>;
   const auto asked = [&](Recompute module) { return holds(scenario.model.recompute, module); };
   const bool by_cudnn = scenario.model.core_attention == CoreAttention::cudnn;
+  const Ops product =
+      multiplies_fp8(scenario) ? Ops{"fp8_cast", "fp8_linear_forward"} : Ops{"linear_forward"};
   Ops ops;
   const auto add = [&](const Ops& more) { ops.insert(ops.end(), more.begin(), more.end()); };
   if (asked(Recompute::layernorm)) add({"rms_norm_forward"});
@@ -253,12 +296,12 @@ std::vector<std::string> recomputed_ops(const Scenario& scenario, char symbol) {
         add({by_cudnn ? "cudnn_attention_forward" : "attention_forward"});
       break;
     case '-':
-      if (asked(Recompute::mlp)) add({"linear_forward"});
+      if (asked(Recompute::mlp)) add(product);
       if (asked(Recompute::mlp) || asked(Recompute::mlp_act)) add({"activation_forward"});
       break;
     case 'M':
-      if (asked(Recompute::mamba))
-        add({"linear_forward", "conv_forward", "scan_forward", "gated_norm_forward"});
+      if (asked(Recompute::mamba)) add(product);
+      if (asked(Recompute::mamba)) add({"conv_forward", "scan_forward", "gated_norm_forward"});
       break;
     default:
       if (asked(Recompute::moe)) add({"router_forward", "dispatch"});
@@ -388,6 +431,7 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   const bool by_cudnn = scenario.model.core_attention == CoreAttention::cudnn;
   list.push_back(exactly(Counter::attention_by_cudnn, by_cudnn ? layers * totals.microbatches : 0,
                          "model.core_attention"));
+  add_fp8(scenario, totals, list);
   add_routing(scenario, totals.pairs, list);
   add_waits(totals, list);
   const std::int64_t resumes = std::ssize(scenario.training.resume_at);

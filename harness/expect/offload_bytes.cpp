@@ -61,7 +61,7 @@ struct Group {
 };
 
 std::vector<Group> groups_of(const Scenario& scenario) {
-  const std::int64_t word = scenario.numerics.front() == Numerics::bf16 ? 2 : 4;
+  const std::int64_t word = stores_bf16(scenario) ? 2 : 4;
   std::vector<Group> groups;
   for (int layer = 0; layer < static_cast<int>(scenario.model.pattern.size()); ++layer) {
     for (const OffloadModule module : scenario.offload.modules) {
@@ -88,7 +88,7 @@ std::int64_t going(const Scenario& scenario, std::int64_t groups) {
 
 // The most bytes that a tensor of the module has in any layer.
 std::int64_t largest_tensor(const Scenario& scenario, OffloadModule module) {
-  const std::int64_t word = scenario.numerics.front() == Numerics::bf16 ? 2 : 4;
+  const std::int64_t word = stores_bf16(scenario) ? 2 : 4;
   const std::vector<std::int64_t> rows = row_bytes(scenario.model, module, word);
   return *std::ranges::max_element(rows) * rows_of(scenario, module);
 }

@@ -19,12 +19,22 @@ constexpr Counter kOfStructure[] = {Counter::graphs_captured,
                                     Counter::offloads_in_flight,
                                     Counter::spare_buffers,
                                     Counter::bytes_shared};
-constexpr Counter kOfWork[] = {
-    Counter::tokens_dropped,         Counter::pairs_routed,     Counter::experts_used,
-    Counter::bytes_planned,          Counter::bytes_offloaded,  Counter::bytes_reloaded,
-    Counter::bytes_poisoned_staging, Counter::ops_recomputed,   Counter::attention_by_cudnn,
-    Counter::offloads_delayed,       Counter::expert_rows_read, Counter::copies_in_graphs,
-    Counter::copy_bytes_in_graphs};
+constexpr Counter kOfWork[] = {Counter::tokens_dropped,
+                               Counter::pairs_routed,
+                               Counter::experts_used,
+                               Counter::bytes_planned,
+                               Counter::bytes_offloaded,
+                               Counter::bytes_reloaded,
+                               Counter::bytes_poisoned_staging,
+                               Counter::ops_recomputed,
+                               Counter::attention_by_cudnn,
+                               Counter::offloads_delayed,
+                               Counter::expert_rows_read,
+                               Counter::copies_in_graphs,
+                               Counter::copy_bytes_in_graphs,
+                               Counter::fp8_products,
+                               Counter::fp8_casts,
+                               Counter::weight_casts};
 
 constexpr Counter kOfDevices[] = {Counter::host_syncs, Counter::ops, Counter::delays_applied,
                                   Counter::bytes_poisoned, Counter::bytes_poisoned_padding};

@@ -95,7 +95,7 @@ RunEstimate estimate_run(const Scenario& scenario) {
   // The engine stores most activations in its precision, the reference all of them in fp32.
   const std::vector<Numerics>& numerics = scenario.numerics;
   const bool is_bf16 =
-      std::all_of(numerics.begin(), numerics.end(), [](Numerics n) { return n == Numerics::bf16; });
+      std::all_of(numerics.begin(), numerics.end(), [](Numerics n) { return n != Numerics::fp32; });
   const double stored = elements * (is_bf16 ? kWord / 2 : kWord);
   const auto in_flight =
       std::min(scenario.training.in_flight, most_microbatches(scenario.training));

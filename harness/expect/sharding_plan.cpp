@@ -46,9 +46,7 @@ std::vector<int> units_of_symbols(const Scenario& scenario) {
 class Planner {
  public:
   explicit Planner(const Scenario& scenario)
-      : scenario_(scenario),
-        narrow_(scenario.numerics.front() == Numerics::bf16),
-        units_(units_of_symbols(scenario)) {}
+      : scenario_(scenario), narrow_(stores_bf16(scenario)), units_(units_of_symbols(scenario)) {}
 
   ShardingPlan plan() {
     plan_.units = units_.empty() ? 0 : units_.back() + 1;

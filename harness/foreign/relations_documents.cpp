@@ -6,6 +6,7 @@
 #include "harness/foreign/relation_parts.h"
 #include "kernels/core/at.h"
 #include "scenarios/documents/layout.h"
+#include "scenarios/schema/words.h"
 
 namespace lockstep::foreign {
 namespace {
@@ -201,7 +202,7 @@ void padding(EngineCase& one, const Choices& choices) {
 }
 
 std::string is_row_invariant(const EngineCase& one) {
-  const char* const numerics = one.scenario().numerics.front() == Numerics::bf16 ? "bf16" : "fp32";
+  const std::string numerics = to_text(one.scenario().numerics.front());
   if (!one.hello().row_invariant.contains(numerics))
     return std::string("the engine does not claim row_invariant in ") + numerics;
   if (std::string why = why_weights_move(one); !why.empty()) return why;

@@ -9,6 +9,7 @@
 #include "harness/foreign/engine_failure.h"
 #include "harness/foreign/relation_parts.h"
 #include "kernels/core/at.h"
+#include "scenarios/rules/legality.h"
 
 namespace lockstep::foreign {
 namespace {
@@ -70,7 +71,7 @@ std::optional<StepWeights> weights_at(EngineCase& one, std::int64_t step) {
 
 // The multiple of what nudging moves that a tensor may be off.
 double multiple_of(const EngineCase& one) {
-  return one.scenario().numerics.front() == Numerics::bf16 ? kMultipleBf16 : kMultipleFp32;
+  return stores_bf16(one.scenario()) ? kMultipleBf16 : kMultipleFp32;
 }
 
 std::int64_t targets_of(const std::vector<Microbatch>& packs) {

@@ -111,6 +111,52 @@ constexpr Trait kShapes[] = {lengths_drawn_uniformly,
                              published_counts_of_documents,
                              a_histogram_of_documents};
 
+// The other precision, and what fp8 is not built with yet (L00).
+constexpr Trait kWithoutFp8[] = {bf16,
+                                 experts,
+                                 a_block_of_attention_and_experts,
+                                 sigmoid_router,
+                                 expert_bias,
+                                 shared_expert,
+                                 balance_loss,
+                                 z_loss,
+                                 dropless,
+                                 capacity_without_padding,
+                                 host_sync,
+                                 one_slot,
+                                 every_expert_chosen,
+                                 more_experts_than_lanes,
+                                 the_most_experts,
+                                 module_moe,
+                                 module_moe_router,
+                                 module_moe_preprocess,
+                                 experts_computed_again,
+                                 offload,
+                                 offload_of_a_norms_input,
+                                 offload_of_a_part,
+                                 offload_throttled,
+                                 offload_pool_slack,
+                                 offload_of_large_tensors,
+                                 offload_of_experts,
+                                 offload_delayed,
+                                 offload_captured,
+                                 shards,
+                                 sharded_optimizer,
+                                 sharded_gradients,
+                                 sharded_parameters,
+                                 shards_on_one_rank,
+                                 several_units,
+                                 units_of_a_list,
+                                 a_persistent_buffer,
+                                 no_persistent_buffers,
+                                 temporary_buffers,
+                                 no_prefetch,
+                                 prefetch_of_two,
+                                 a_cut_embedding,
+                                 delays_of_exchanges,
+                                 resumed_within_a_step,
+                                 resumed_on_other_ranks};
+
 constexpr std::size_t pair_of(Trait one, Trait other) {
   return static_cast<std::size_t>(one) * kMostTraits + static_cast<std::size_t>(other);
 }
@@ -122,6 +168,10 @@ std::vector<bool> excluded_pairs() {
   };
   for (const Exclusion& exclusion : exclusions()) {
     for (const Trait other : exclusion.others) exclude(exclusion.one, other);
+  }
+  for (const Trait other : kWithoutFp8) {
+    exclude(fp8, other);
+    exclude(an_input_saved_beside_fp8, other);
   }
   for (const Trait shape : kShapes) {
     exclude(shape, truncated_document);

@@ -10,6 +10,7 @@
 #include "harness/generate/traits.h"
 #include "scenarios/documents/documents.h"
 #include "scenarios/documents/layout.h"
+#include "scenarios/fp8.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -415,6 +416,10 @@ constexpr Row kRows[] = {
      [](F f) { return f.s.parallel.data > 1 && f.s.parallel.transport == Transport::nccl; }},
     {Trait::attention_by_cudnn, "attention by cuDNN", kOutside,
      [](F f) { return f.layer("*") && f.s.model.core_attention == CoreAttention::cudnn; }},
+    {Trait::fp8, "fp8", kSwitch, [](F f) { return multiplies_fp8(f.s); }},
+    {Trait::an_input_saved_beside_fp8, "an input saved beside fp8", kSwitch,
+     [](F f) { return multiplies_fp8(f.s) &&
+              f.s.fp8.save_original_input != implied_original_inputs(f.s.model); }},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMostTraits);
@@ -423,11 +428,11 @@ constexpr bool is_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  return std::size(kRows) == static_cast<std::size_t>(Trait::attention_by_cudnn) + 1;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::an_input_saved_beside_fp8) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 // Campaign files of before have a trait's bit where it was.
-static_assert(static_cast<int>(Trait::attention_by_cudnn) == 161, "a new trait goes last");
+static_assert(static_cast<int>(Trait::an_input_saved_beside_fp8) == 163, "a new trait goes last");
 
 }  // namespace
 

@@ -447,6 +447,7 @@ std::optional<Scenario> generate_held(Choices& c, Swarm swarm, const Outside& ou
   if (!hold(Part::pressure, s)) return {};
   draw_resumes(c, s);
   draw_shared_memory(c, s);
+  draw_fp8(c, s);
   if (!hold(Part::resumes, s)) return {};
   return s;
 }

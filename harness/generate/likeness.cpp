@@ -98,7 +98,10 @@ Scenario Likeness::draw(Choices& choices, const Outside& outside) const {
     };
     Swarm swarm = draw_swarm(choices);
     swarm.constants = false;  // They are chosen for each other, which those of a file are not.
-    if (held.contains("numerics")) swarm.bf16 = numerics == Numerics::bf16;
+    if (held.contains("numerics")) {
+      swarm.bf16 = numerics != Numerics::fp32;
+      swarm.fp8 = numerics == Numerics::fp8;
+    }
     swarm.sharding |= scenario_.parallel.data > 1 && held.contains("parallel.data");
     // Until there are documents, there is nothing that rules could be held against.
     const std::optional<Scenario> drawn =

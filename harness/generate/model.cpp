@@ -130,6 +130,7 @@ void draw_model(Choices& c, const Swarm& swarm, Scenario::Model& m) {
   if (swarm.cudnn && m.pattern.find('*') != std::string::npos)
     m.core_attention = CoreAttention::cudnn;
   if (swarm.bf16) widen_for_bf16(m);
+  if (swarm.fp8) widen_for_fp8(m);
 }
 
 }  // namespace lockstep

@@ -19,6 +19,7 @@ struct Swarm {
   RareSize rare;                               // What the case is about, beside all these.
   Transport transport = Transport::automatic;  // Ranks are processes, unless automatic.
   bool cudnn = false;
+  bool fp8 = false;  // From the beginning; draw_fp8 makes most cases of it.
 };
 Swarm draw_swarm(Choices& choices);
 
@@ -31,6 +32,7 @@ inline bool drops_and_pads(const Scenario::Model& m) {
 
 // Rows of bf16 are whole 16-byte reads and its products take 16 terms at a time (rule L03).
 void widen_for_bf16(Scenario::Model& model);
+void widen_for_fp8(Scenario::Model& model);
 void draw_model(Choices& choices, const Swarm& swarm, Scenario::Model& model);
 
 // Any seed of the schema, where the case has large ones.
@@ -40,5 +42,8 @@ void draw_training(Choices& choices, const Swarm& swarm, Scenario& scenario);
 
 // Packs, documents and masks. Some step has a target.
 void draw_data(Choices& choices, const Swarm& swarm, Scenario& scenario);
+
+// The last of all, so that what a seed draws of the rest stays.
+void draw_fp8(Choices& choices, Scenario& scenario);
 
 }  // namespace lockstep

@@ -169,6 +169,8 @@ enum class Trait : std::uint8_t {
   ranks_in_processes,
   ranks_over_nccl,
   attention_by_cudnn,
+  fp8,
+  an_input_saved_beside_fp8,
 };
 
 }  // namespace lockstep

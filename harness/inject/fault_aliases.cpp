@@ -36,6 +36,10 @@ constexpr std::array kAliases{
                {.stream = "loader", .event = "state consumed"}},
     FaultAlias{"staging-rewritten-before-its-copy", Op::drop_sync, {.event = "loaded"}},
     FaultAlias{"state-staging-rewritten-before-its-copy", Op::drop_sync, {.event = "state loaded"}},
+    // The codes of fp8.
+    FaultAlias{"fp8-amax-of-the-pass-before-stays",
+               Op::drop_op,
+               {.op = "fp8_clear_amax", .occurrence = Occurrence::not_the_first_of_its_output}},
     // Costs alone: the second call gives what the first gave.
     FaultAlias{"attention-computed-twice", Op::repeat_op, {.op = "attention_forward"}},
     FaultAlias{"cross-entropy-computed-twice", Op::repeat_op, {.op = "cross_entropy_forward"}},

@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-// Opens a GPU for bf16 only if its tensor cores compute the products that the oracle models.
+// Opens a GPU for bf16 or fp8 only if its tensor cores compute the products that the oracle models.
 std::unique_ptr<Backend> open_judged(const Scenario& scenario, const RunOptions& options,
                                      SimOptions sim) {
   // Each process simulates a device with an order of its own.
@@ -27,6 +27,8 @@ std::unique_ptr<Backend> open_judged(const Scenario& scenario, const RunOptions&
       open_backend(options.device, sim, options.ranks != nullptr ? options.ranks->gpu : 0);
   if (options.device == "cuda" && scenario.numerics.front() != Numerics::fp32)
     once_a_process(guard_tensor_cores, *backend);
+  if (options.device == "cuda" && scenario.numerics.front() == Numerics::fp8)
+    once_a_process(guard_fp8, *backend);
   return backend;
 }
 

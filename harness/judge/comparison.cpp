@@ -1,6 +1,7 @@
 #include "harness/judge/comparison.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "harness/base/bits.h"
@@ -18,13 +19,19 @@ constexpr std::int64_t kPerCall = 4;
 
 // A recomputed output is stored nowhere, so it cannot be read. Errors in it show in the gradients
 // that depend on it.
-bool is_recomputed(const Scenario::Model& model, const std::string& name) {
+bool is_recomputed(const Scenario& scenario, const std::string& name) {
+  const Scenario::Model& model = scenario.model;
   constexpr std::string_view kLayers = "layers.";
   if (!name.starts_with(kLayers)) return false;
   const std::size_t end = name.find('.', kLayers.size());
   const char symbol = model.pattern.at(std::stoul(name.substr(kLayers.size(), end)));
   const std::string part = name.substr(end + 1);
   const auto asked = [&](Recompute module) { return holds(model.recompute, module); };
+  const std::string first = part.substr(0, part.find('.'));
+  if (first != part && holds(words<Fp8Layer>(), first)) {
+    return part.ends_with(".x8") &&
+           holds(scenario.fp8.save_original_input, value_of<Fp8Layer>(first));
+  }
   if (part == "norm.out") return asked(Recompute::layernorm);
   if (part == "norm.rstd" || part == "out") return false;
   switch (symbol) {
@@ -53,6 +60,13 @@ std::vector<float> for_capacity(std::vector<float> boundaries, std::size_t count
   while (boundaries.size() > 1 && boundaries.back() == boundaries.end()[-2]) boundaries.pop_back();
   boundaries.resize(std::max(boundaries.size(), count), boundaries.back());
   return boundaries;
+}
+
+// An operand of fp8 with an Inf has no exponent: a violation, like a NaN (arithmetic.md 5.3).
+std::optional<std::int64_t> first_infinite(std::span<const float> values) {
+  const auto found = std::ranges::find_if(values, [](float x) { return std::isinf(x); });
+  if (found == values.end()) return {};
+  return found - values.begin();
 }
 
 JudgeKind judge_of(const NamedTensor& tensor) {
@@ -103,7 +117,8 @@ void StepComparison::compare(std::int64_t order, JudgeKind judge, FirstDifferenc
     where.want = std::to_string(want.size()) + " elements";
     return note(order, {judge, where.tensor + " has another shape", where});
   }
-  const auto index = first_mismatch(got, want);
+  auto index = first_mismatch(got, want);
+  if (!index && where.tensor.ends_with("_amax")) index = first_infinite(got);
   if (!index) return;
   where.index = first + *index;
   where.row = where.index / cols;
@@ -114,9 +129,11 @@ void StepComparison::compare(std::int64_t order, JudgeKind judge, FirstDifferenc
   where.stored_ulp = where.bf16 ? bf16_ulp_distance(got[*index], want[*index]) : where.ulp;
   if (rows_of_pack) name_document(where, static_cast<std::int64_t>(want.size()) / cols, cols);
   const bool nan = is_nan_bits(got[*index]) || is_nan_bits(want[*index]);
+  const bool infinite = where.tensor.ends_with("_amax") && std::isinf(got[*index]);
   note(order,
        {judge,
         where.tensor + (nan                                       ? " holds a NaN"
+                        : infinite                                ? " holds an Inf"
                         : rank_.reference == Reference::eager_run ? " differs from the eager run's"
                                                                   : " differs from the oracle's"),
         where});
@@ -172,7 +189,7 @@ void StepComparison::forward_done(int microbatch, const std::vector<NamedTensor>
   auto values = seen.begin();
   for (const oracle::Tensor& tensor : want(microbatch).activations) {
     const auto found = by_name.find(tensor.name);
-    if (is_recomputed(scenario().model, tensor.name)) {
+    if (is_recomputed(scenario(), tensor.name)) {
       if (found == by_name.end()) continue;
       note(order,
            {JudgeKind::activation, tensor.name + " is saved, although it is to be computed again",
@@ -216,7 +233,7 @@ void StepComparison::evaluation_pass_done(int microbatch,
   if (!is_earlier(order)) return;
   std::map<std::string, const NamedTensor*> by_name;
   for (const NamedTensor& tensor : activations) {
-    const bool kept = !is_recomputed(scenario().model, tensor.name);
+    const bool kept = !is_recomputed(scenario(), tensor.name);
     if (kept && judge_of(tensor) == JudgeKind::activation) by_name[tensor.name] = &tensor;
   }
   std::vector<StoredValues> list;
@@ -237,15 +254,43 @@ void StepComparison::evaluation_pass_done(int microbatch,
   }
 }
 
-void StepComparison::backward_done(int microbatch, bool live) {
+void StepComparison::backward_done(int microbatch, const std::vector<NamedTensor>& left,
+                                   bool live) {
   const std::int64_t order = kPerCall * calls_++;
   backwards_.insert(microbatch);
-  if (!live || !has(microbatch) || !shows_gradients() || !is_earlier(order)) return;
+  if (!live || !has(microbatch) || !is_earlier(order)) return;
+  compare_left(order, microbatch, left);
+  if (!shows_gradients()) return;
   const std::vector<std::vector<float>> seen = read_each([](const ParameterView& view) {
     return StoredValues(view.microbatch_gradient ? view.microbatch_gradient : view.gradient);
   });
   for (std::size_t i = engine_.parameters.size(); i-- > 0;)
     compare_gradient(order, microbatch, engine_.parameters[i], seen[i]);
+}
+
+void StepComparison::compare_left(std::int64_t order, int microbatch,
+                                  const std::vector<NamedTensor>& left) {
+  std::vector<StoredValues> list;
+  for (const NamedTensor& got : left) list.push_back(got.tensor);
+  const std::vector<std::vector<float>> seen = engine_.read(list);
+  std::map<std::string, std::size_t> by_name;
+  for (std::size_t i = 0; i < left.size(); ++i) by_name[left[i].name] = i;
+  for (const oracle::Tensor& tensor : want(microbatch).left_by_backward) {
+    const auto found = by_name.find(tensor.name);
+    if (found == by_name.end()) {
+      missing(order, JudgeKind::activation, where_is(microbatch, tensor.layer, "", tensor.name),
+              "engine");
+      continue;
+    }
+    const NamedTensor& got = left[found->second];
+    compare(order, JudgeKind::activation, where_is(microbatch, got.layer, got.op, got.name),
+            seen[found->second], tensor.values, tensor.cols);
+    by_name.erase(found);
+  }
+  for (const auto& [name, i] : by_name) {
+    missing(order, JudgeKind::activation, where_is(microbatch, left[i].layer, left[i].op, name),
+            "oracle");
+  }
 }
 
 void StepComparison::compare_gradient(std::int64_t order, int microbatch, const ParameterView& view,
@@ -460,8 +505,8 @@ void Comparison::forward_done(int microbatch, const std::vector<NamedTensor>& ac
                               bool live) {
   last().forward_done(microbatch, activations, live);
 }
-void Comparison::backward_done(int microbatch, bool live) {
-  last().backward_done(microbatch, live);
+void Comparison::backward_done(int microbatch, const std::vector<NamedTensor>& left, bool live) {
+  last().backward_done(microbatch, left, live);
 }
 void Comparison::evaluation_pass_done(int microbatch, const std::vector<NamedTensor>& activations) {
   last().evaluation_pass_done(microbatch, activations);

@@ -94,7 +94,7 @@ class StepComparison : public StepListener {
 
   void forward_done(int microbatch, const std::vector<NamedTensor>& activations,
                     bool live) override;
-  void backward_done(int microbatch, bool live) override;
+  void backward_done(int microbatch, const std::vector<NamedTensor>& left, bool live) override;
   void evaluation_pass_done(int microbatch, const std::vector<NamedTensor>& activations) override;
   void gradients_done() override;
   void step_done() override;
@@ -139,6 +139,7 @@ class StepComparison : public StepListener {
                     const std::vector<float>& want, std::int64_t cols);
   void compare_scalar(std::int64_t order, JudgeKind judge, int microbatch,
                       const std::string& tensor, float got, float want);
+  void compare_left(std::int64_t order, int microbatch, const std::vector<NamedTensor>& left);
   void compare_gradient(std::int64_t order, int microbatch, const ParameterView& view,
                         const std::vector<float>& got);
   std::vector<std::vector<float>> read_each(StoredValues (*member)(const ParameterView&)) const;
@@ -177,7 +178,7 @@ class Comparison : public StepListener {
 
   void forward_done(int microbatch, const std::vector<NamedTensor>& activations,
                     bool live) override;
-  void backward_done(int microbatch, bool live) override;
+  void backward_done(int microbatch, const std::vector<NamedTensor>& left, bool live) override;
   void evaluation_pass_done(int microbatch, const std::vector<NamedTensor>& activations) override;
   void gradients_done() override;
   void step_done() override;

@@ -136,7 +136,7 @@ class EagerJudge final : public Judge, private StepListener {
           {one.name, one.layer, list[i].rows, list[i].cols, std::move(seen[i])});
     }
   }
-  void backward_done(int microbatch, bool) override {
+  void backward_done(int microbatch, const std::vector<NamedTensor>&, bool) override {
     at(result_.microbatches, microbatch).gradients = read_each([](const ParameterView& view) {
       return StoredValues(view.microbatch_gradient ? view.microbatch_gradient : view.gradient);
     });

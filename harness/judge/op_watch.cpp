@@ -8,6 +8,7 @@
 
 #include "harness/base/bits.h"
 #include "kernels/core/contract.h"
+#include "kernels/core/fp8.h"
 #include "kernels/ops/accumulate.h"
 
 namespace lockstep {
@@ -17,9 +18,20 @@ const std::byte* row_of(const OperandBytes& operand, std::int64_t row) {
   return static_cast<const std::byte*>(operand.base) + row * operand.pitch_bytes;
 }
 
+// Codes of fp8 lie in rows of a multiple of 16 bytes.
+std::vector<float> codes_of(const OperandBytes& operand, std::int64_t rows, std::int64_t cols) {
+  if (operand.row_bytes != fp8_padded(cols)) return {};
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t k = 0; k < cols; ++k)
+      values.push_back(static_cast<float>(std::to_integer<int>(row_of(operand, i)[k])));
+  }
+  return values;
+}
+
 bool holds_whole_numbers(const std::string& name) {
   return name.starts_with("pack_metadata.") || name.starts_with("expert_layout.") ||
-         name.starts_with("expert_counts.");
+         name.starts_with("expert_counts.") || name == "fp8_exponent.k";
 }
 
 // The operand's first `rows` rows as floats, from fp32, bf16 or int32 as the bytes of a row and the
@@ -27,6 +39,7 @@ bool holds_whole_numbers(const std::string& name) {
 // than it holds, the first elements.
 std::vector<float> values_of(const OperandBytes& operand, const std::string& name,
                              std::int64_t rows, std::int64_t cols) {
+  if (name.starts_with("fp8_cast.")) return codes_of(operand, rows, cols);
   const bool whole = holds_whole_numbers(name);
   const bool narrow = operand.row_bytes == 2 * cols && !whole;
   const bool fits =

@@ -10,6 +10,7 @@
 #include "engine/offload/forecast.h"
 #include "engine/offload/time_model.h"
 #include "scenarios/io/reader.h"
+#include "scenarios/rules/legality.h"
 #include "scenarios/schema/words.h"
 
 namespace lockstep {
@@ -96,11 +97,9 @@ std::string write_forecast(const Scenario& scenario, const OffloadForecast& time
       microseconds(times.d2h).c_str(), microseconds(times.h2d).c_str(), kLinkAlone * 1e-9,
       kLinkBoth * 1e-9);
   out << line;
-  std::snprintf(
-      line, sizeof line, "  beside %s of compute, products at %.0f TFLOP/s\n",
-      microseconds(times.compute).c_str(),
-      (scenario.numerics.front() == Numerics::bf16 ? kTensorFlopPerSecond : kFp32FlopPerSecond) *
-          1e-12);
+  std::snprintf(line, sizeof line, "  beside %s of compute, products at %.0f TFLOP/s\n",
+                microseconds(times.compute).c_str(),
+                (stores_bf16(scenario) ? kTensorFlopPerSecond : kFp32FlopPerSecond) * 1e-12);
   out << line;
   std::snprintf(line, sizeof line,
                 "  compute waits %s, %s of it for copies back, and is slowed by %s\n",

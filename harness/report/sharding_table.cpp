@@ -68,7 +68,7 @@ std::string sharding_table(const Scenario& scenario) {
   if (!with_reduction(scenario)) return "";
   const int ranks = static_cast<int>(scenario.parallel.data);
   const ParameterList list(scenario.model);
-  const ShardLayout layout(list, scenario, ranks, scenario.numerics.front() == Numerics::bf16);
+  const ShardLayout layout(list, scenario, ranks, stores_bf16(scenario));
   std::ostringstream out;
   out << "\nsharding: " << word(scenario.fsdp.strategy) << " over " << ranks << " ranks ("
       << word(scenario.numerics.front()) << ")\n";

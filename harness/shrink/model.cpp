@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "harness/shrink/rules.h"
+#include "scenarios/rules/legality.h"
 
 namespace lockstep {
 namespace {
@@ -70,11 +71,12 @@ void up_to(std::int64_t& value, std::int64_t step) { value = (value + step - 1) 
 // L06).
 Scenario fitted(Scenario s) {
   Scenario::Model& m = s.model;
-  if (std::find(s.numerics.begin(), s.numerics.end(), Numerics::bf16) != s.numerics.end()) {
-    for (std::int64_t* width : {&m.hidden, &m.vocab, &m.mamba.d_inner, &m.mlp.hidden, &m.moe.hidden,
-                                &m.moe.shared_hidden}) {
-      up_to(*width, 8);
+  if (lists_bf16_or_fp8(s)) {
+    for (std::int64_t* width :
+         {&m.hidden, &m.mamba.d_inner, &m.mlp.hidden, &m.moe.hidden, &m.moe.shared_hidden}) {
+      up_to(*width, holds(s.numerics, Numerics::fp8) ? 16 : 8);
     }
+    up_to(m.vocab, 8);
     for (std::int64_t* width :
          {&m.attention.head_dim, &m.mamba.head_dim, &m.mamba.state, &m.mamba.chunk}) {
       up_to(*width, 16);

@@ -8,6 +8,7 @@
 #include "harness/expect/expectations.h"
 #include "scenarios/by_one_rank.h"
 #include "scenarios/documents/layout.h"
+#include "scenarios/fp8.h"
 #include "scenarios/rules/legality.h"
 #include "scenarios/rules/offload_modules.h"
 
@@ -36,6 +37,16 @@ std::int64_t most_documents(const Scenario& s) {
 }
 
 // Nothing is to be cut where nothing is longer than a pack.
+// Layers must be there, and none that is implied may lack (rules L47, L48).
+void settle_original_inputs(Scenario& s) {
+  std::vector<Fp8Layer>& saved = s.fp8.save_original_input;
+  std::erase_if(saved, [&](Fp8Layer layer) { return !has_fp8_layer(s.model, layer); });
+  for (const Fp8Layer layer : implied_original_inputs(s.model)) {
+    if (!holds(saved, layer)) saved.push_back(layer);
+  }
+  std::sort(saved.begin(), saved.end());
+}
+
 void settle_long_documents(Scenario::Data& d) {
   if (d.kind != DataKind::lengths || d.long_documents != LongDocuments::truncate) return;
   std::int64_t longest = 0;
@@ -137,9 +148,8 @@ Scenario settled(Scenario s) {
   std::erase_if(s.data.mask.microbatches,
                 [&](std::int64_t m) { return m >= most_microbatches(t) * s.parallel.data; });
   settle_long_documents(s.data);
-  const bool bf16 =
-      std::find(s.numerics.begin(), s.numerics.end(), Numerics::bf16) != s.numerics.end();
-  if (bf16) s.data.pack_length = (s.data.pack_length + 15) / 16 * 16;  // L03.
+  settle_original_inputs(s);
+  if (lists_bf16_or_fp8(s)) s.data.pack_length = (s.data.pack_length + 15) / 16 * 16;  // L03.
 
   Scenario::CudaGraph& g = s.cuda_graph;
   if (g.impl == GraphImpl::none) {

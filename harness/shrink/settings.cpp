@@ -181,6 +181,7 @@ Candidates smaller_seeds(const Scenario& s) {
 // Every key that is a feature or a constant, not a size, and the sections that are one feature
 // together.
 constexpr const char* kSettings[] = {"numerics",
+                                     "fp8",
                                      "model.tied_embedding",
                                      "model.norm_eps",
                                      "model.attention.rope_base",

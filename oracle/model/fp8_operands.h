@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "oracle/arithmetic/fp8_scaling.h"
+#include "oracle/model/written.h"
 #include "scenarios/fp8.h"
 
 namespace lockstep::oracle {
@@ -41,6 +42,7 @@ struct Fp8Pass {
   const Fp8Operands& operands;
   const std::vector<Fp8Scaling>* delayed;  // None: each operand by its own amax.
   bool measures;  // Whether an amax is taken: not in an evaluation by `delayed`.
+  Written* left;  // Takes what the backward pass leaves: amax and exponent of each dY; may be null.
   std::vector<std::uint32_t> amaxes = {};  // By operand, the largest of the pass; 0 at first.
   std::string failure = {};                // The first operand with an Inf or a NaN.
 };

@@ -16,14 +16,23 @@ class Fp8Product {
 
   // The operand X of the segment, and W [out, in].
   Fp8Operand input(const PackedBatch& pack, const Matrix<float>& x) {
-    return quantised(pack, x, exponent(Fp8Role::x, amax_of(pack, x)), kE4m3);
+    const std::uint32_t amax = amax_of(pack, x);
+    return with(amax, quantised(pack, x, exponent(Fp8Role::x, amax), kE4m3));
   }
   Fp8Operand weight(const float* w, std::int64_t out, std::int64_t in) {
     const std::uint32_t amax = amax_of(w, out * in);
-    return quantised(w, out, in, exponent(Fp8Role::weight, amax));
+    return with(amax, quantised(w, out, in, exponent(Fp8Role::weight, amax)));
   }
   Fp8Operand output_gradient(const PackedBatch& pack, const Matrix<float>& dy) {
-    return quantised(pack, dy, exponent(Fp8Role::dy, amax_of(pack, dy)), kE5m2);
+    const std::uint32_t amax = amax_of(pack, dy);
+    return with(amax, quantised(pack, dy, exponent(Fp8Role::dy, amax), kE5m2));
+  }
+  // Takes note of what the backward pass leaves.
+  void leave(const Fp8Operand& dy) const {
+    const std::string name =
+        "layers." + std::to_string(layer_) + "." + lockstep::word(word_) + ".dy_";
+    note_written<float>(pass_.left, (name + "amax").c_str(), layer_, 1, {from_bits(dy.amax)});
+    note_written<int>(pass_.left, (name + "k").c_str(), layer_, 1, {dy.exponent});
   }
 
   void forward(const PackedBatch& pack, const Matrix<float>& x, const float* w, Matrix<float>& y) {
@@ -38,6 +47,10 @@ class Fp8Product {
   }
 
  private:
+  static Fp8Operand with(std::uint32_t amax, Fp8Operand operand) {
+    operand.amax = amax;
+    return operand;
+  }
   int exponent(Fp8Role role, std::uint32_t amax) {
     const std::size_t number = pass_.operands.number(layer_, word_, role, expert_);
     if (pass_.measures) {

@@ -63,18 +63,17 @@ class LayerParts {
   }
   Matrix<Real>& product(std::string_view name, const Matrix<Real>& x, int parameter,
                         std::int64_t out) {
-    Matrix<Real>& y = make(name, out);
     if constexpr (Precision::kFp8) {
-      fp8(parameter).forward(pass_.pack, x, weight(parameter), y);
+      return fp8_product(name, x, parameter, out);
     } else {
+      Matrix<Real>& y = make(name, out);
       linear<Precision>(pass_.pack, x, weight(parameter), y, pass_.mutant);
+      wrote("linear_forward.y", y);
+      return y;
     }
-    wrote("linear_forward.y", y);
-    return y;
   }
   Matrix<Real> product_backward(const Matrix<Real>& x, const Matrix<Real>& dy, int parameter) {
-    if constexpr (Precision::kFp8)
-      return fp8(parameter).backward(pass_.pack, x, weight(parameter), dy, gradient(parameter));
+    if constexpr (Precision::kFp8) return fp8_product_backward(x, dy, parameter);
     gradient(parameter) = linear_weight_gradient<Precision>(pass_.pack, dy, x, pass_.mutant);
     wrote("linear_weight_gradient.dw", dy.cols, gradient(parameter));
     Matrix<Real> dx =
@@ -91,6 +90,46 @@ class LayerParts {
  private:
   Fp8Product fp8(int parameter) const {
     return {*pass_.fp8, index_, fp8_layer(model_.pattern[index_], parameter)};
+  }
+  // Notes what the ops that quantise an operand wrote.
+  void quantised_to(const Fp8Operand& operand) const {
+    wrote("fp8_amax.amax", 1, std::vector<float>{from_bits(operand.amax)});
+    wrote("fp8_exponent.k", 1, std::vector<int>{operand.exponent});
+    const Matrix<std::uint8_t>& codes = operand.codes;
+    wrote("fp8_cast.codes", codes);
+    wrote("fp8_cast.transposed",
+          transposed(codes.values.data(), codes.rows, codes.cols, codes.cols));
+  }
+  void keep(const std::string& name, const Fp8Operand& operand) {
+    quantised_to(operand);
+    make(name + "_amax", 1, 1).values = {from_bits(operand.amax)};
+    make(name + "_k", 1, 1).values = {static_cast<Real>(operand.exponent)};
+    make(name + "8", operand.codes.rows, operand.codes.cols)
+        .values.assign(operand.codes.values.begin(), operand.codes.values.end());
+  }
+  Matrix<Real>& fp8_product(std::string_view name, const Matrix<Real>& x, int parameter,
+                            std::int64_t out) {
+    Fp8Product product = fp8(parameter);
+    const Fp8Operand x8 = product.input(pass_.pack, x);
+    const Fp8Operand w8 = product.weight(weight(parameter), out, x.cols);
+    const std::string layer = lockstep::word(fp8_layer(model_.pattern[index_], parameter));
+    keep(layer + ".x", x8);
+    keep(layer + ".w", w8);
+    Matrix<Real>& y = make(name, out);
+    fp8_linear(x8, w8, y);
+    wrote("fp8_linear_forward.y", y);
+    return y;
+  }
+  Matrix<Real> fp8_product_backward(const Matrix<Real>& x, const Matrix<Real>& dy, int parameter) {
+    Fp8Product product = fp8(parameter);
+    const Fp8Operand y8 = product.output_gradient(pass_.pack, dy);
+    quantised_to(y8);
+    product.leave(y8);
+    gradient(parameter) = fp8_weight_gradient(y8, product.input(pass_.pack, x));
+    wrote("fp8_linear_weight_gradient.dw", dy.cols, gradient(parameter));
+    Matrix<Real> dx = fp8_input_gradient(y8, product.weight(weight(parameter), dy.cols, x.cols));
+    wrote("fp8_linear_input_gradient.dx", dx);
+    return dx;
   }
   std::size_t place() const { return 1 + static_cast<std::size_t>(index_); }
 

@@ -14,6 +14,7 @@ namespace lockstep::oracle {
 struct Fp8Operand {
   Matrix<std::uint8_t> codes;
   int exponent = 0;
+  std::uint32_t amax = 0;  // The amax of the values, for a report.
 };
 
 // The amax of one segment's rows in use.

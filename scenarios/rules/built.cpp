@@ -34,11 +34,17 @@ bool poisons(const Scenario& scenario) {
   return holds(scenario.checker.poison, poison);
 }
 
+// The scenario lists fp8, and asks for that too.
+template <auto asked>
+bool in_fp8(const Scenario& scenario) {
+  return holds(scenario.numerics, Numerics::fp8) && asked(scenario);
+}
+
 constexpr const char* kPrecision = "numerics";
 constexpr auto kFeatures = std::to_array<FeatureRow>({
     {kPrecision, "fp32", true, "", lists<Numerics::fp32>},
     {kPrecision, "bf16", true, "[fp32]", lists<Numerics::bf16>},
-    {kPrecision, "fp8", false, "[fp32]", lists<Numerics::fp8>},
+    {kPrecision, "fp8", true, "[fp32]", lists<Numerics::fp8>},
     {"model.pattern", "M", true, "", has<'M'>},
     {"model.pattern", "*", true, "", has<'*'>},
     {"model.pattern", "-", true, "", has<'-'>},
@@ -68,6 +74,14 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     {"checker.poison", "padding", true, "", poisons<Poison::padding>},
     {"checker.poison", "staging", true, "", poisons<Poison::staging>},
     {"checker.delays", "", true, "", [](const Scenario& s) { return !s.checker.delays.empty(); }},
+    {"model.pattern", "E in fp8", false, "",
+     in_fp8<[](const Scenario& s) { return has_layer(s, 'E'); }>},
+    {"fp8.recipe", "delayed", false, "current",
+     in_fp8<[](const Scenario& s) { return s.fp8.recipe == Fp8Recipe::delayed; }>},
+    {"fp8.weight_cache", "false", false, "true",
+     in_fp8<[](const Scenario& s) { return !s.fp8.weight_cache && !with_sharding(s); }>},
+    {"fsdp.strategy", "other than no_shard in fp8", false, "no_shard", in_fp8<with_sharding>},
+    {"offload.modules", "in fp8", false, "[]", in_fp8<with_offload>},
 });
 
 std::string name_of(const FeatureRow& row) {

@@ -317,7 +317,7 @@ struct Cure {
 // If no document of two tokens fits a pack, the pack is too short for anything else to help.
 std::int64_t rows_for_two_tokens(const Scenario& scenario) {
   const std::int64_t rows = slot_rows(2, scenario.data.gaps, scenario.data.align);
-  return holds(scenario.numerics, Numerics::bf16) ? slot_rows(rows, 0, 16) : rows;  // L03.
+  return lists_bf16_or_fp8(scenario) ? slot_rows(rows, 0, 16) : rows;  // L03.
 }
 
 constexpr const char* kTooShort = "no document of two tokens";

@@ -53,6 +53,20 @@ bool holds(const std::vector<Value>& list, const Value& value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
+// The first precision that is listed decides what a run stores and multiplies: activations in bf16,
+// which fp8 has too, and codes of fp8.
+inline bool stores_bf16(const Scenario& scenario) {
+  return scenario.numerics.front() != Numerics::fp32;
+}
+inline bool multiplies_fp8(const Scenario& scenario) {
+  return scenario.numerics.front() == Numerics::fp8;
+}
+
+// Widths fill rows of 16 bytes if any listed precision needs it (L03).
+inline bool lists_bf16_or_fp8(const Scenario& scenario) {
+  return holds(scenario.numerics, Numerics::bf16) || holds(scenario.numerics, Numerics::fp8);
+}
+
 inline bool with_graphs(const Scenario& scenario) {
   return scenario.cuda_graph.impl != GraphImpl::none;
 }

@@ -79,6 +79,8 @@ TEST(Guard, AsksTheTensorCoresBeforeBf16IsJudged) {
   plant_fault("");
 }
 
+TEST(Guard, TakesTheSimulatedDeviceForFp8) { EXPECT_NO_THROW(guard_fp8(*open_sim())); }
+
 int asked;
 void count_question(Backend& backend) { asked += !backend.info().name.empty(); }
 void refuse(Backend&) { throw WorldError("refused"); }

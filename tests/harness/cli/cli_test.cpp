@@ -266,7 +266,8 @@ TEST_F(CommandLine, AFileRunsOnceInEachPrecision) {
 }
 
 TEST_F(CommandLine, WhatIsNotBuiltIsRefused) {
-  const Ran ran = verify("schema: 1\nname: narrow\nnumerics: [fp32, fp8]\n");
+  const Ran ran =
+      verify("schema: 1\nname: narrow\nnumerics: [fp32, fp8]\nfp8: {recipe: delayed}\n");
   EXPECT_EQ(ran.status, 2);
   EXPECT_THAT(ran.err, HasSubstr("[L00]"));
 }
@@ -357,7 +358,9 @@ TEST_F(CommandLine, DescribeNeedsNoDevice) {
   EXPECT_THAT(ran.out, HasSubstr("graph_replays 16"));
   EXPECT_THAT(run_lockstep("describe --built").out, HasSubstr("numerics: fp32"));
   const Ran unbuilt =
-      run_lockstep("describe " + folder_.file("fp8.yaml", "schema: 1\nname: a\nnumerics: [fp8]\n"));
+      run_lockstep("describe " + folder_.file("fp8.yaml",
+                                              "schema: 1\nname: a\nnumerics: [fp8]\n"
+                                              "fp8: {weight_cache: false}\n"));
   EXPECT_EQ(unbuilt.status, 2);
   EXPECT_THAT(unbuilt.out, HasSubstr("layers.0.in_proj.weight"));
   EXPECT_THAT(unbuilt.err, HasSubstr("[L00]"));

@@ -10,6 +10,7 @@
 #include "harness/generate/generator.h"
 #include "harness/inject/fault_injector.h"
 #include "scenarios/documents/layout.h"
+#include "scenarios/fp8.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/rules/legality.h"
 #include "scenarios/rules/offload_modules.h"
@@ -105,6 +106,7 @@ bool is_computed_again(const Scenario& s, OffloadModule module) {
 // Any modules, fraction, pool, limit, delay and nodes; none where there is no warm-up.
 void take_another_offloading(Scenario& s, Choices& c) {
   s.offload = {};
+  if (multiplies_fp8(s)) return;  // Not built.
   if (!has_graphs(s) || s.cuda_graph.warmup_steps > 0) {
     for (const OffloadModule module : offloadable_modules(s)) {
       if (c.one_in(2) && !is_computed_again(s, module)) s.offload.modules.push_back(module);
@@ -138,6 +140,7 @@ void take_another_recomputation(Scenario& s, Choices& c) {
   const auto has = [&](char symbol) { return s.model.pattern.find(symbol) != std::string::npos; };
   if (has('-') && !c.one_in(3)) s.model.recompute.push_back(Recompute::mlp_act);
   if (has('E') && !c.one_in(3)) s.model.recompute.push_back(Recompute::moe_act);
+  if (multiplies_fp8(s)) s.fp8.save_original_input = implied_original_inputs(s.model);
 }
 
 void take_another_depth(Scenario& s, Choices& c) {

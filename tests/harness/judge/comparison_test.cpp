@@ -115,7 +115,7 @@ class ComparisonTest : public testing::Test {
         parameters[i].microbatch_gradient = {};
         parameters[i].gradient = view(sums[i], 1, 2);
       }
-      comparison.backward_done(m, live_);
+      comparison.backward_done(m, {}, live_);
       for (std::size_t i = 0; i < parameters.size(); ++i)
         parameters[i].gradient = view(engine_after_[i].gradient, 1, 2);
     }
@@ -401,7 +401,7 @@ class SharedStep : public testing::Test {
     const ComparedEngine engine{read_all, views};
     StepComparison& comparison = whole.begin(engine, {0, data_, want_, after_});
     for (const int m : {0, 1}) comparison.forward_done(m, {}, true);
-    for (const int m : {0, 1}) comparison.backward_done(m, true);
+    for (const int m : {0, 1}) comparison.backward_done(m, {}, true);
     comparison.gradients_done();
     comparison.step_done();
     StepResult result;

@@ -9,18 +9,20 @@
 namespace lockstep {
 namespace {
 
+void in_fp8(Scenario& s) { s.numerics = {Numerics::fp8}; }
 void shard(Scenario& s) { s.fsdp.strategy = Sharding::optim_grads_params; }
 
-TEST(Built, APrecisionThatIsNotBuiltRefusesTheFile) {
+TEST(Built, WhatAPrecisionLacksRefusesTheFile) {
   Scenario scenario;
+  scenario.model.pattern = "*E";
   scenario.numerics = {Numerics::fp32, Numerics::bf16};
   EXPECT_TRUE(check_built(scenario).empty());
   scenario.numerics = {Numerics::fp32, Numerics::fp8};
   const auto errors = check_built(scenario);
   ASSERT_EQ(errors.size(), 1u);
   EXPECT_EQ(errors[0].rule, "L00");
-  EXPECT_EQ(errors[0].key, "numerics");
-  EXPECT_EQ(errors[0].what, "not built yet: numerics: fp8");
+  EXPECT_EQ(errors[0].key, "model.pattern");
+  EXPECT_EQ(errors[0].what, "not built yet: model.pattern: E in fp8");
 }
 
 // Each feature asks for itself alone, and is refused exactly if the list says that it is not built.
@@ -48,6 +50,13 @@ TEST(Built, ListAndRefusalsAgree) {
       {"checker.poison: padding", [](Scenario& s) { s.checker.poison = {Poison::padding}; }},
       {"checker.poison: staging", [](Scenario& s) { s.checker.poison = {Poison::staging}; }},
       {"checker.delays", [](Scenario& s) { s.checker.delays = {{}}; }},
+      {"numerics: fp8", in_fp8},
+      {"model.pattern: E in fp8", [](Scenario& s) { in_fp8(s), s.model.pattern = "*E"; }},
+      {"fp8.recipe: delayed", [](Scenario& s) { in_fp8(s), s.fp8.recipe = Fp8Recipe::delayed; }},
+      {"fp8.weight_cache: false", [](Scenario& s) { in_fp8(s), s.fp8.weight_cache = false; }},
+      {"fsdp.strategy: other than no_shard in fp8", [](Scenario& s) { in_fp8(s), shard(s); }},
+      {"offload.modules: in fp8",
+       [](Scenario& s) { in_fp8(s), s.offload.modules = {OffloadModule::core_attn}; }},
   };
   std::map<std::string, bool> built;
   for (const Feature& feature : features()) built[feature.key] = feature.built;

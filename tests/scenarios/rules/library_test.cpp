@@ -148,7 +148,8 @@ TEST(Library, EveryFileReadsAndIsCalledLikeItsScenario) {
     EXPECT_EQ(read.scenario.expect.verdict, ExpectedVerdict::holds) << file;
     // cuDNN has no fp32 kernel (rule L05).
     const bool cudnn = read.scenario.model.core_attention == CoreAttention::cudnn;
-    EXPECT_TRUE(cudnn || holds(read.scenario.numerics, Numerics::fp32)) << file;
+    const bool fp8 = multiplies_fp8(read.scenario);
+    EXPECT_TRUE(cudnn || fp8 || holds(read.scenario.numerics, Numerics::fp32)) << file;
   }
 }
 

@@ -1,0 +1,151 @@
+#include "engine/nn/fp8_linear.h"
+
+#include "kernels/core/fault.h"
+#include "kernels/core/require.h"
+#include "kernels/ops/fp8.h"
+#include "scenarios/schema/words.h"
+
+namespace lockstep {
+namespace {
+
+void count_cast(const PassContext& pass) {
+  Device& device = pass.stream.device();
+  device.count(pass.stream, device.counters.of(device.place.rank).fp8_casts);
+}
+void count_product(const PassContext& pass) {
+  Device& device = pass.stream.device();
+  device.count(pass.stream, device.counters.of(device.place.rank).fp8_products);
+}
+
+// Codes [rows, cols up to 16] at the begin of a scratch that all layers use.
+template <class F>
+Tensor<F> codes_in(Tensor<std::uint8_t> scratch, std::int64_t rows, std::int64_t cols) {
+  require(rows * fp8_padded(cols) <= scratch.cols, "the scratch holds the codes of every layer");
+  return tensor(reinterpret_cast<F*>(scratch.data), rows, fp8_padded(cols));
+}
+
+// Takes the exponent of an operand from its own elements.
+template <class F>
+void take_exponent(const PassContext& pass, Tensor<bf16> x, Tensor<std::uint32_t> amax,
+                   Tensor<std::int32_t> exponent, Tensor<float> scale) {
+  pass.stream.submit(Fp8ClearAmax{.amax = amax});
+  pass.stream.submit(Fp8Amax{.x = x, .row_document = pass.pack.row_document, .amax = amax});
+  pass.stream.submit(Fp8Exponent<F>{.amax = amax, .k = exponent, .scale = scale});
+}
+
+}  // namespace
+
+Fp8Saved Fp8Linear::make(SavedMaker& maker, Tensor<e4m3> again, bool product_again) const {
+  const std::string layer = word(*weight_.fp8.layer);
+  const auto make_words = [&]<class Word>(const char* name, Tensor<Word>& to) {
+    to = maker.make_unnamed<Word>((layer + name).c_str(), 1, 1);
+  };
+  Fp8Saved saved;
+  saved.again = again.data != nullptr;
+  saved.product_again = product_again;
+  make_words(".x_amax", saved.x_amax);
+  make_words(".x_k", saved.x_exponent);
+  make_words(".x_scale", saved.x_scale);
+  make_words(".dy_amax", saved.dy_amax);
+  make_words(".dy_k", saved.dy_exponent);
+  make_words(".dy_scale", saved.dy_scale);
+  saved.x = saved.again ? again
+                        : maker.make_unnamed<e4m3>((layer + ".x8").c_str(), inputs(),
+                                                   fp8_padded(maker.rows()));
+  using Rows = NamedTensor::Rows;
+  maker.show(layer + ".x_amax", Fp8Amax::kName, saved.x_amax, Rows::words);
+  maker.show(layer + ".x_k", Fp8Exponent<e4m3>::kName, saved.x_exponent, Rows::words);
+  if (!saved.again) {
+    maker.show(layer + ".x8", Fp8Cast<e4m3>::kName,
+               StoredValues(saved.x, maker.rows(), inputs(), StoredValues::Codes::by_columns));
+  }
+  const Fp8Weight& w = weight_.fp8;
+  maker.show(layer + ".w_amax", Fp8Amax::kName, w.amax, Rows::words);
+  maker.show(layer + ".w_k", Fp8Exponent<e4m3>::kName, w.exponent, Rows::words);
+  maker.show(layer + ".w8", Fp8Cast<e4m3>::kName,
+             StoredValues(w.codes, outputs(), inputs(), StoredValues::Codes::by_rows), Rows::words);
+  maker.show_backward(layer + ".dy_amax", Fp8Amax::kName, saved.dy_amax);
+  maker.show_backward(layer + ".dy_k", Fp8Exponent<e5m2>::kName, saved.dy_exponent);
+  return saved;
+}
+
+// A pass that computes X again finds the exponent that its first time took.
+void Fp8Linear::forward(const PassContext& pass, Tensor<bf16> x, Tensor<bf16> y,
+                        const Fp8Saved& saved) const {
+  if (!pass.recomputes) {
+    take_exponent<e4m3>(pass, x, saved.x_amax, saved.x_exponent, saved.x_scale);
+  }
+  const Tensor<e4m3> codes = codes_in<e4m3>(pass.codes.x, x.rows, x.cols);
+  const bool keeps = !saved.again || pass.recomputes;
+  pass.stream.submit(Fp8Cast<e4m3>{.x = x,
+                                   .row_document = pass.pack.row_document,
+                                   .k = saved.x_exponent,
+                                   .codes = codes,
+                                   .transposed = keeps ? saved.x : Tensor<e4m3>{}});
+  count_cast(pass);
+  pass.stream.submit(Fp8LinearForward{.x = codes,
+                                      .w = weight_.fp8.codes,
+                                      .x_scale = saved.x_scale,
+                                      .w_scale = weight_.fp8.scale,
+                                      .row_document = pass.pack.row_document,
+                                      .y = y,
+                                      .workspace = pass.workspace});
+  count_product(pass);
+}
+
+// The weight's gradient needs the codes of an input that is saved itself, or computed again.
+void Fp8Linear::cast_again(const PassContext& pass, Tensor<bf16> x, const Fp8Saved& saved) const {
+  const bool is_due = saved.again && !saved.product_again;
+  const bool casts = faulty("fp8-original-input-not-quantised-again", is_due, false);
+  if (!casts) return;
+  pass.stream.submit(Fp8Cast<e4m3>{.x = x,
+                                   .row_document = pass.pack.row_document,
+                                   .k = saved.x_exponent,
+                                   .transposed = saved.x});
+  count_cast(pass);
+}
+
+void Fp8Linear::weight_gradient(const PassContext& pass, const Fp8Saved& saved,
+                                Tensor<e5m2> transposed) const {
+  Fp8LinearWeightGradient op{.dy = transposed,
+                             .x = saved.x,
+                             .dy_scale = saved.dy_scale,
+                             .x_scale = saved.x_scale,
+                             .workspace = pass.workspace};
+  if (weight_.gradient) {
+    op.acc = weight_.gradient;
+  } else {
+    op.dw = weight_.microbatch_gradient;
+  }
+  pass.stream.submit(op);
+  count_product(pass);
+}
+
+void Fp8Linear::backward(const PassContext& pass, Tensor<bf16> dy, Tensor<bf16> x, Tensor<bf16> dx,
+                         const Fp8Saved& saved) const {
+  const auto take =
+      faulty("fp8-gradients-scaled-like-inputs", &take_exponent<e5m2>, &take_exponent<e4m3>);
+  take(pass, dy, saved.dy_amax, saved.dy_exponent, saved.dy_scale);
+  const Tensor<e5m2> codes = codes_in<e5m2>(pass.codes.dy, dy.rows, dy.cols);
+  const Tensor<e5m2> transposed = codes_in<e5m2>(pass.codes.transposed_dy, dy.cols, dy.rows);
+  pass.stream.submit(Fp8Cast<e5m2>{.x = dy,
+                                   .row_document = pass.pack.row_document,
+                                   .k = saved.dy_exponent,
+                                   .codes = codes,
+                                   .transposed = transposed});
+  count_cast(pass);
+  cast_again(pass, x, saved);
+  weight_gradient(pass, saved, transposed);
+  const Tensor<float> scale = weight_.fp8.scale;
+  pass.stream.submit(Fp8LinearInputGradient{
+      .dy = codes,
+      .w = weight_.fp8.transposed,
+      .dy_scale = saved.dy_scale,
+      .w_scale = faulty("fp8-input-gradient-takes-the-input-scale", scale, saved.x_scale),
+      .row_document = pass.pack.row_document,
+      .dx = dx,
+      .workspace = pass.workspace});
+  count_product(pass);
+}
+
+}  // namespace lockstep

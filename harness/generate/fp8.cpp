@@ -1,0 +1,51 @@
+// fp8 numerics: a case that is drawn without them gets them, if it is legal and built with them.
+#include "scenarios/fp8.h"
+
+#include <algorithm>
+
+#include "harness/generate/parts.h"
+#include "scenarios/rules/check.h"
+#include "scenarios/rules/legality.h"
+
+namespace lockstep {
+namespace {
+
+void take_fp8(Choices& c, Scenario& s) {
+  s.numerics = {Numerics::fp8};
+  widen_for_fp8(s.model);
+  if (c.one_in(2)) {  // Neither is built with fp8.
+    s.offload = {};
+    s.fsdp = {};
+    s.checker.delays.clear();  // They may be of streams that are gone.
+  }
+  // More than one run of 128 products in the sums over a layer's inputs.
+  if (c.one_in(3)) s.model.hidden = s.model.mlp.hidden = 144;
+  s.fp8.save_original_input = implied_original_inputs(s.model);
+}
+
+}  // namespace
+
+void widen_for_fp8(Scenario::Model& m) {
+  widen_for_bf16(m);
+  for (std::int64_t* width : {&m.hidden, &m.mlp.hidden, &m.moe.hidden, &m.moe.shared_hidden})
+    *width = (*width + 15) / 16 * 16;
+}
+
+void draw_fp8(Choices& c, Scenario& s) {
+  if (s.numerics.front() != Numerics::fp8) {
+    if (!c.one_in(3)) return;
+    Scenario with = s;
+    take_fp8(c, with);
+    if (!check_legality(with).empty() || !check_built(with).empty()) return;
+    s = with;
+  }
+  std::vector<Fp8Layer>& saved = s.fp8.save_original_input;
+  for (int i = 0; i <= static_cast<int>(Fp8Layer::mamba_out_proj); ++i) {
+    const auto layer = static_cast<Fp8Layer>(i);
+    const bool is_free = has_fp8_layer(s.model, layer) && !holds(saved, layer);
+    if (is_free && c.one_in(5)) saved.push_back(layer);
+  }
+  std::sort(saved.begin(), saved.end());
+}
+
+}  // namespace lockstep
