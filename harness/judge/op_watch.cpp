@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "harness/base/bits.h"
+#include "harness/expect/expectations.h"
+#include "kernels/core/at.h"
 #include "kernels/core/contract.h"
 #include "kernels/core/fp8.h"
 #include "kernels/ops/accumulate.h"
@@ -119,6 +121,15 @@ std::string plain_name(const char* name) {
   return std::string(text.starts_with(kLibrary) ? text.substr(kLibrary.size()) : text);
 }
 
+// "conv_backward.dx" is what conv_backward writes.
+std::string op_of(const oracle::Tensor& written) {
+  return written.name.substr(0, written.name.find('.'));
+}
+
+bool is_of_backward_pass(const std::string& op) {
+  return op.ends_with("_backward") || op.ends_with("_gradient");
+}
+
 }  // namespace
 
 OpWatch::OpWatch(const Scenario& scenario, const DataSource& data, const std::string& mutation)
@@ -131,6 +142,7 @@ OpWatch::OpWatch(const Scenario& scenario, const DataSource& data, const std::st
       ranks_(scenario.parallel.data) {}
 
 void OpWatch::expect_step(std::int64_t step) {
+  ran_.clear();
   results_.clear();
   expected_.clear();
   const std::int64_t every = scenario_.training.eval_every;
@@ -211,6 +223,10 @@ void OpWatch::ran(const Submission& op, const StepLocation& place) {
   const std::string name = plain_name(op.type().name);
   const std::vector<OperandBytes> operands = op.operands();
   const std::int64_t microbatch = place.microbatch * ranks_ + place.rank;
+  if (place.step == step_ && place.microbatch >= 0 && !place.before_capture) {
+    ++ran_[{microbatch, place.layer, name}];
+    ever_ran_.insert(name);
+  }
   for (const OperandBytes& operand : operands) {
     if (first_ || !is_written(operand) || place.step != step_ || place.microbatch < 0 ||
         place.before_capture)
@@ -237,6 +253,67 @@ void OpWatch::ran(const Submission& op, const StepLocation& place) {
     if (!first_ && is_written(operand))
       keep({operand, op.type().name, place, hash_of(operand), {}});
   }
+}
+
+std::int64_t OpWatch::runs(std::int64_t microbatch, const oracle::Tensor& written) const {
+  const auto found = ran_.find({microbatch, written.layer, op_of(written)});
+  return found == ran_.end() ? 0 : found->second;
+}
+
+std::optional<WrongOp> OpWatch::left_out() const {
+  if (results_.empty()) return std::nullopt;
+  const auto& microbatches = results_.front().microbatches;
+  for (std::int64_t m = 0; m < std::ssize(microbatches); ++m) {
+    const std::vector<oracle::Tensor>& written = at(microbatches, m).written;
+    const auto last = std::find_if(written.rbegin(), written.rend(), [&](const auto& one) {
+                        return runs(m, one) > 0;
+                      }).base();
+    std::map<std::pair<int, std::string>, std::int64_t> asked;
+    const auto missing = std::find_if(written.begin(), last, [&](const oracle::Tensor& one) {
+      return ++asked[{one.layer, one.name}] > runs(m, one) && ever_ran_.contains(op_of(one));
+    });
+    if (missing == last) continue;
+    WrongOp found{.step = step_,
+                  .rank = m % ranks_,
+                  .microbatch = m / ranks_,
+                  .layer = missing->layer,
+                  .backward = is_of_backward_pass(op_of(*missing)),
+                  .op = op_of(*missing),
+                  .operand = ""};
+    const std::string graph = missing_graph(m, *missing);
+    if (!graph.empty()) found.inputs = {{"graph", graph}};
+    return found;
+  }
+  return std::nullopt;
+}
+
+std::string OpWatch::missing_graph(std::int64_t microbatch, const oracle::Tensor& written) const {
+  if (scenario_.cuda_graph.impl != GraphImpl::partial || step_ < scenario_.cuda_graph.warmup_steps)
+    return "";
+  const bool backward = is_of_backward_pass(op_of(written));
+  int region = 0;
+  for (const Scenario::Block& block : scenario_.blocks()) {
+    const std::vector<int> layers = captured_symbols(scenario_, block);
+    if (layers.empty()) continue;
+    const auto is_here = [&](int layer) {
+      return std::ranges::find(layers, layer) != layers.end();
+    };
+    if (!is_here(written.layer)) {
+      ++region;
+      continue;
+    }
+    // A backward pass turns with the op of a forward pass.
+    const auto is_of_graph = [&](const oracle::Tensor& one) {
+      return is_here(one.layer) && is_of_backward_pass(op_of(one)) == backward &&
+             op_of(one) != "rope";
+    };
+    for (const oracle::Tensor& one : at(results_.front().microbatches, microbatch).written) {
+      if (is_of_graph(one) && runs(microbatch, one) > 0) return "";
+    }
+    return std::string(backward ? "backward" : "forward") + " graph of region " +
+           std::to_string(region);
+  }
+  return "";
 }
 
 void OpWatch::copied(void* to, const void* from, std::size_t bytes) {

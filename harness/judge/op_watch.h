@@ -36,6 +36,11 @@ class OpWatch {
   // there: "conv_backward, scan_backward of layer 1". "" where none did.
   std::string writers(const OperandBytes& operand, const StepLocation& reader) const;
   const std::optional<WrongOp>& first() const { return first_; }
+  // The first op in the last step's passes that ran less often than the oracle's of its layer and
+  // name, although a later one of its pass did run, and an op of its name did somewhere. It has no
+  // operand, and its one input is the graph whose ops are missing together, if they are: "graph" of
+  // "backward graph of region 0".
+  std::optional<WrongOp> left_out() const;
   // What was compared so far: "conv_backward.dx".
   const std::set<std::string>& compared() const { return compared_; }
 
@@ -50,6 +55,8 @@ class OpWatch {
     std::vector<std::shared_ptr<const Write>> copied;  // The writes of what a copy read.
   };
 
+  std::int64_t runs(std::int64_t microbatch, const oracle::Tensor& written) const;
+  std::string missing_graph(std::int64_t microbatch, const oracle::Tensor& written) const;
   void expect_step(std::int64_t step);
   void expect(const oracle::StepResult& want);
   // True where one of the values that the oracle's ops of this name wrote there is what the operand
@@ -71,7 +78,10 @@ class OpWatch {
   std::vector<oracle::StepResult> results_;  // The step's and its evaluation's.
   std::map<Key, std::vector<const oracle::Tensor*>> expected_;
   std::set<std::string> compared_;
-  Writes writes_;  // In the order of time, without those that a later one covers.
+  // How often in the step, by the op's name alone.
+  std::map<Key, std::int64_t> ran_;
+  std::set<std::string> ever_ran_;  // Names of ops: an engine does without some of the oracle's.
+  Writes writes_;                   // In the order of time, without those that a later one covers.
   std::map<const std::byte*, std::vector<float>>
       sums_;  // What gradients held when an op wrote them.
   std::optional<WrongOp> first_;

@@ -230,8 +230,8 @@ class Case {
     JudgedCase again = one;
     again.watch = &watch;
     const RunOutcome watched = run(again);
-    result_.wrong_op = watch.first().value_or(WrongOp());
-    const bool is_right = !watch.first() && watched.finding && watched.finding->where;
+    result_.wrong_op = watch.first() ? *watch.first() : watch.left_out().value_or(WrongOp());
+    const bool is_right = result_.wrong_op->op.empty() && watched.finding && watched.finding->where;
     if (is_right && !watched.finding->where->writers.empty())
       result_.wrong_op->inputs = {
           {watched.finding->where->tensor, watched.finding->where->writers}};

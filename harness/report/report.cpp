@@ -251,15 +251,22 @@ std::vector<std::pair<std::string, std::string>> wrong_op_rows(const WrongOp& wr
       rows.emplace_back("it holds", input.operand + " of " + input.writers);
     return rows;
   }
+  const std::string place = wrong.op + where_part("layer", wrong.layer) +
+                            where_part("microbatch", wrong.microbatch) + ", step " +
+                            std::to_string(wrong.step) + where_part("rank", wrong.rank);
+  if (wrong.operand.empty()) {
+    std::vector<std::pair<std::string, std::string>> rows{
+        {"left out", place + ": it ran less often than the oracle's"}};
+    for (const WrongOp::Input& input : wrong.inputs)
+      rows.emplace_back("it is of", "the " + input.writers + ", of which no op ran");
+    return rows;
+  }
   std::string reads;
   for (const WrongOp::Input& input : wrong.inputs) {
     reads += (reads.empty() ? "" : "; ") + input.operand +
              (input.writers.empty() ? " of no op" : " of " + input.writers);
   }
-  return {{"first op", wrong.op + where_part("layer", wrong.layer) +
-                           where_part("microbatch", wrong.microbatch) + ", step " +
-                           std::to_string(wrong.step) + where_part("rank", wrong.rank) + ": its `" +
-                           wrong.operand + "` is the first that is wrong"},
+  return {{"first op", place + ": its `" + wrong.operand + "` is the first that is wrong"},
           {"it reads", reads}};
 }
 

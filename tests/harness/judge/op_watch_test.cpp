@@ -14,6 +14,7 @@
 #include "harness/inject/fault_table.h"
 #include "harness/judge/judged_case.h"
 #include "harness/judge/runner.h"
+#include "harness/report/report.h"
 #include "harness/run/worker.h"
 #include "scenarios/io/reader.h"
 #include "tests/support/program.h"
@@ -63,6 +64,8 @@ TEST(OpWatch, FindsNoWrongOpInASoundRunAndComparesAll) {
       const RunOutcome outcome = observed_run({scenario, options, *data, &watch}, 1);
       EXPECT_TRUE(outcome.holds());
       ASSERT_FALSE(watch.first()) << watch.first()->op << "." << watch.first()->operand;
+      ASSERT_FALSE(watch.left_out())
+          << watch.left_out()->op << " of layer " << watch.left_out()->layer;
       compared.insert(watch.compared().begin(), watch.compared().end());
       oracle::Oracle oracle(
           scenario, {.numerics = scenario.numerics.front(), .keep_written = true, .mutation = ""});
@@ -203,6 +206,60 @@ TEST(OpWatch, NamesTheOpThatWroteOverAnActivation) {
   EXPECT_THAT(result.wrong_op->inputs,
               testing::ElementsAre(
                   WrongOp::Input{"layers.0.dispatched", "a copy of attention_forward of layer 2"}));
+}
+
+// The launch of a backward graph is left out: what its ops write keeps its values, and no op wrote
+// a wrong one. In the second scenario, without a warm-up, both ranks leave it out.
+TEST(OpWatch, NamesTheGraphThatWasNotLaunched) {
+  const std::pair<const char*, WrongOp> cases[] = {
+      {"model: {pattern: M-, hidden: 1, vocab: 2, mamba: {d_inner: 1, head_dim: 1, state: 1, "
+       "conv_width: 1, chunk: 1}, mlp: {hidden: 2}}, data: {pack_length: 2, documents: [[[2]], "
+       "[[]]]}, training: {steps: 2, microbatches: 1, seed: 5}",
+       {.step = 1,
+        .microbatch = 0,
+        .layer = 0,
+        .backward = true,
+        .op = "linear_weight_gradient",
+        .operand = ""}},
+      {"model: {pattern: '--', hidden: 1, vocab: 2, mlp: {hidden: 1}}, data: {pack_length: 2, "
+       "documents: [[[2]]]}, training: {steps: 1, microbatches: 1, seed: 5}, cuda_graph: "
+       "{warmup_steps: 0}, parallel: {data: 2}",
+       {.step = 0,
+        .microbatch = 0,
+        .layer = 0,
+        .backward = true,
+        .op = "linear_weight_gradient",
+        .operand = ""}}};
+  for (auto [text, want] : cases) {
+    SCOPED_TRACE(text);
+    const ReadResult read = read_scenario_text(
+        std::string("{schema: 1, name: skipped, numerics: [fp32], ") + text + "}", "text");
+    ASSERT_TRUE(read.ok()) << read.errors.front().text();
+    const CaseResult result = judged_with("replay-skipped-once", read.scenario);
+    ASSERT_TRUE(result.wrong_op) << result.reason;
+    want.inputs = {{"graph", "backward graph of region 0"}};
+    EXPECT_EQ(*result.wrong_op, want)
+        << result.wrong_op->op << " of layer " << result.wrong_op->layer;
+    EXPECT_THAT(
+        failure_block(result),
+        testing::HasSubstr("left out  linear_weight_gradient, layer 0, microbatch 0, step " +
+                           std::to_string(want.step) +
+                           ", rank 0: it ran less often than the oracle's\n"
+                           "  it is of  the backward graph of region 0, of which no op ran\n"));
+  }
+}
+
+// One op alone is missing: of two products of the layer one ran.
+TEST(OpWatch, NamesTheOpThatWasLeftOut) {
+  Scenario scenario;
+  scenario.numerics = {Numerics::fp32};
+  const CaseResult result =
+      judged_with("drop-op/eager/compute/mamba/in_proj/linear_weight_gradient/1", scenario);
+  ASSERT_TRUE(result.wrong_op) << result.reason;
+  EXPECT_EQ(result.wrong_op->op, "linear_weight_gradient");
+  EXPECT_EQ(result.wrong_op->operand, "");
+  EXPECT_EQ(result.wrong_op->layer, 0);
+  EXPECT_TRUE(result.wrong_op->inputs.empty());
 }
 
 // An error behind the passes is no op of theirs; a search that nobody asks for is not made.
