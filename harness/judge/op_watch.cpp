@@ -218,15 +218,15 @@ bool OpWatch::is_sum(const Key& key, const Submission& op, const OperandBytes& o
 }
 
 void OpWatch::ran(const Submission& op, const StepLocation& place) {
-  if (first_) return;
   if (place.step > step_) expect_step(place.step);
   const std::string name = plain_name(op.type().name);
-  const std::vector<OperandBytes> operands = op.operands();
   const std::int64_t microbatch = place.microbatch * ranks_ + place.rank;
   if (place.step == step_ && place.microbatch >= 0 && !place.before_capture) {
     ++ran_[{microbatch, place.layer, name}];
     ever_ran_.insert(name);
   }
+  if (first_) return;
+  const std::vector<OperandBytes> operands = op.operands();
   for (const OperandBytes& operand : operands) {
     if (first_ || !is_written(operand) || place.step != step_ || place.microbatch < 0 ||
         place.before_capture)
@@ -265,22 +265,24 @@ std::optional<WrongOp> OpWatch::left_out() const {
   const auto& microbatches = results_.front().microbatches;
   for (std::int64_t m = 0; m < std::ssize(microbatches); ++m) {
     const std::vector<oracle::Tensor>& written = at(microbatches, m).written;
-    const auto last = std::find_if(written.rbegin(), written.rend(), [&](const auto& one) {
-                        return runs(m, one) > 0;
-                      }).base();
+    // For each, whether it ran: a second one of its layer and name if the op ran twice.
+    std::vector<bool> ran;
     std::map<std::pair<int, std::string>, std::int64_t> asked;
-    const auto missing = std::find_if(written.begin(), last, [&](const oracle::Tensor& one) {
-      return ++asked[{one.layer, one.name}] > runs(m, one) && ever_ran_.contains(op_of(one));
-    });
-    if (missing == last) continue;
+    for (const oracle::Tensor& one : written)
+      ran.push_back(++asked[{one.layer, one.name}] <= runs(m, one));
+    const std::size_t end = std::find(ran.rbegin(), ran.rend(), true).base() - ran.begin();
+    std::size_t k = 0;
+    while (k < end && (ran[k] || !ever_ran_.contains(op_of(written[k])))) ++k;
+    if (k == end) continue;
+    const oracle::Tensor& missing = written[k];
     WrongOp found{.step = step_,
                   .rank = m % ranks_,
                   .microbatch = m / ranks_,
-                  .layer = missing->layer,
-                  .backward = is_of_backward_pass(op_of(*missing)),
-                  .op = op_of(*missing),
+                  .layer = missing.layer,
+                  .backward = is_of_backward_pass(op_of(missing)),
+                  .op = op_of(missing),
                   .operand = ""};
-    const std::string graph = missing_graph(m, *missing);
+    const std::string graph = missing_graph(m, missing);
     if (!graph.empty()) found.inputs = {{"graph", graph}};
     return found;
   }

@@ -249,6 +249,29 @@ TEST(OpWatch, NamesTheGraphThatWasNotLaunched) {
   }
 }
 
+// Memory that is poisoned after capture passes shows that nobody wrote; the hazard names who reads.
+TEST(OpWatch, NamesTheGraphThatShouldHaveWritten) {
+  const ReadResult read = read_scenario_text(
+      "{schema: 1, name: skipped, numerics: [fp32], model: {pattern: '--', hidden: 1, vocab: 2, "
+      "mlp: {hidden: 1}}, data: {pack_length: 2, documents: [[[2]]]}, training: {steps: 1, "
+      "microbatches: 1}, cuda_graph: {warmup_steps: 0, max_packed_seqs: 1, capture_passes: 2}}",
+      "text");
+  ASSERT_TRUE(read.ok());
+  const CaseResult result = judged_with("replay-skipped-once", read.scenario);
+  EXPECT_EQ(result.judge, JudgeKind::hazard);
+  EXPECT_THAT(result.reason, testing::StartsWith("use before write: "));
+  ASSERT_TRUE(result.wrong_op) << result.reason;
+  EXPECT_EQ(result.wrong_op->op, "linear_weight_gradient");
+  EXPECT_THAT(result.wrong_op->inputs,
+              testing::ElementsAre(WrongOp::Input{"graph", "backward graph of region 0"}));
+  // An edge that is missing leaves out no op.
+  Scenario scenario;
+  scenario.numerics = {Numerics::fp32};
+  const CaseResult race = judged_with("compute-ignores-loaded-event", scenario);
+  EXPECT_EQ(race.judge, JudgeKind::hazard);
+  EXPECT_FALSE(race.wrong_op);
+}
+
 // One op alone is missing: of two products of the layer one ran.
 TEST(OpWatch, NamesTheOpThatWasLeftOut) {
   Scenario scenario;
