@@ -284,7 +284,9 @@ class Search {
 
   // A name for the op takes another run of each case that differs, which only the result needs.
   void name_op() {
-    if (options_.runner || !shrunk_.result.first_difference) return;
+    const CaseResult& result = shrunk_.result;
+    const bool may_have_one = result.first_difference || result.judge == JudgeKind::hazard;
+    if (options_.runner || !may_have_one) return;
     const CaseResult named = run_in_worker(
         current_, shrunk_.run, {.fork = true, .timeout_s = options_.timeout_s, .echo = false});
     if (same_reason(named, shrunk_.result)) shrunk_.result.wrong_op = named.wrong_op;

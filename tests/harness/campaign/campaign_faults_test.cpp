@@ -26,6 +26,7 @@ constexpr double kGiveUp = 600;                          // For one campaign.
 struct Smallest {
   std::int64_t documents = 3;
   std::size_t features = 1;
+  int modules = 1;
 };
 Smallest smallest(const std::string& fault, const std::string& judge) {
   // The fault breaks how an evaluation treats dropout.
@@ -39,6 +40,8 @@ Smallest smallest(const std::string& fault, const std::string& judge) {
     return {.documents = 7};
   // The plan of shared memory misses a count of microbatches alone, so the count must change.
   if (fault == "shared-memory-of-the-first-count") return {.features = 2};
+  // The fourth launch is the first backward pass of two regions, or the second of one.
+  if (fault == "replay-skipped-once") return {.modules = 2};
   // A limit counts graphs of several buckets.
   if (fault == "recapture-forgets-what-it-freed") return {.features = 2};
   // A number of 8 bits ends at 256.
@@ -180,7 +183,7 @@ class Hunt {
     for (const std::string& one : features) features_ += (features_.empty() ? "" : ", ") + one;
     const Smallest most = smallest(fault_.name, judge_in(found_));
     EXPECT_LE(documents_, most.documents) << slurp(small_);
-    EXPECT_LE(modules_, 1) << slurp(small_);
+    EXPECT_LE(modules_, most.modules) << slurp(small_);
     EXPECT_LE(features.size(), most.features) << slurp(small_);
   }
 

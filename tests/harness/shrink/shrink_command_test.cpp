@@ -48,6 +48,23 @@ TEST_F(ShrinkCommand, WritesAFileThatFailsAlikeAndPromotesIt) {
               HasSubstr(again.out));  // The same block: tensor, element, bits and replay line.
 }
 
+// A hazard has no first difference, and may have an op that was left out.
+TEST_F(ShrinkCommand, NamesTheOpThatWasLeftOutAsAReplayDoes) {
+  const std::string skipped = folder_.file(
+      "skipped.yaml",
+      "schema: 1\nname: skipped\nnumerics: [fp32]\nmodel: {pattern: '--', hidden: 1, vocab: 2, "
+      "mlp: {hidden: 1}}\ndata: {pack_length: 2, documents: [[[2]]]}\ntraining: {steps: 1, "
+      "microbatches: 1}\ncuda_graph: {warmup_steps: 0, max_packed_seqs: 1, capture_passes: 2}\n");
+  const std::string out = folder_ / "small.yaml",
+                    planted = " --device sim --plant replay-skipped-once ";
+  const Ran ran = run_lockstep("shrink " + skipped + planted + "-o " + out);
+  ASSERT_EQ(ran.status, 0) << ran.out << ran.err;
+  const Ran again = run_lockstep("replay" + planted + out);
+  EXPECT_THAT(again.out, HasSubstr("violated by hazard: use before write: "));
+  EXPECT_THAT(again.out, HasSubstr("\n  left out  linear_weight_gradient, layer 0, "));
+  EXPECT_THAT(ran.out, HasSubstr(again.out));
+}
+
 TEST_F(ShrinkCommand, RefusesWhatDoesNotFail) {
   const Ran ran = run_lockstep("shrink --device sim " + file_ + " -o " + (folder_ / "small.yaml"));
   EXPECT_EQ(ran.status, 2);
