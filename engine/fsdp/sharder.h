@@ -49,6 +49,8 @@ class Sharder {
   // steps are gathered again, so it helps if their shards change early.
   void refresh() { weights_.refresh(); }
   void refresh(int unit) { weights_.refresh(unit); }
+  // Compute waits for the gather of a unit that is resident.
+  void await_weights(int unit) { weights_.await(unit); }
   bool is_resident(int unit) const { return weights_.is_resident(unit); }
   // These are called before and after a graph that contains gathers.
   void drain() { weights_.drain(); }

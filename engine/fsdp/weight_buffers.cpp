@@ -87,9 +87,13 @@ void WeightBuffers::begin(std::vector<int> uses) {
   gather_ahead(0, prefetch_);
 }
 
+void WeightBuffers::await(int unit) {
+  if (strategy_ != Sharding::no_shard && is_resident(unit)) wait(*holding(unit));
+}
+
 void WeightBuffers::enter(int unit) {
   if (strategy_ == Sharding::no_shard) return;
-  if (is_resident(unit)) return wait(*holding(unit));
+  if (is_resident(unit)) return await(unit);
   require(next_ < uses_.size() && uses_[next_] == unit,
           "units are used in the order of the schedule");
   if (holding(unit) == nullptr) {

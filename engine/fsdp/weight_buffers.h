@@ -28,6 +28,7 @@ class WeightBuffers {
   // the passes are known, because every sequence begins with a forward pass.
   void prefetch();
   void begin(std::vector<int> uses);
+  void await(int unit);  // Compute may read the weights of a unit that is resident.
   void enter(int unit);  // Compute may read the weights of the unit.
   void leave(int unit);  // Compute has read them.
   void end() const;      // Every announced use is over.

@@ -72,7 +72,11 @@ Fp8Saved Fp8Linear::make(SavedMaker& maker, Tensor<e4m3> again, bool product_aga
 // A pass that computes X again finds the exponent that its first time took.
 void Fp8Linear::forward(const PassContext& pass, Tensor<bf16> x, Tensor<bf16> y,
                         const Fp8Saved& saved) const {
-  if (!pass.recomputes) {
+  const bool first = !pass.recomputes;
+  const bool quantises =
+      faulty("fp8-weights-of-the-pass-before", first && !weight_.fp8.cached, false);
+  if (quantises) quantise(pass.stream, weight_, CodesFor::forward_pass);
+  if (first) {
     take_exponent<e4m3>(pass, x, saved.x_amax, saved.x_exponent, saved.x_scale);
   }
   const Tensor<e4m3> codes = codes_in<e4m3>(pass.codes.x, x.rows, x.cols);
@@ -136,6 +140,7 @@ void Fp8Linear::backward(const PassContext& pass, Tensor<bf16> dy, Tensor<bf16> 
   count_cast(pass);
   cast_again(pass, x, saved);
   weight_gradient(pass, saved, transposed);
+  if (!weight_.fp8.cached) quantise(pass.stream, weight_, CodesFor::backward_pass);
   const Tensor<float> scale = weight_.fp8.scale;
   pass.stream.submit(Fp8LinearInputGradient{
       .dy = codes,

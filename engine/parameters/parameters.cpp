@@ -36,6 +36,24 @@ void clear(const Stream& stream, const Tensor<T>& x) {
 
 }  // namespace
 
+void quantise(const Stream& stream, const Parameter& weight, CodesFor passes) {
+  const Fp8Weight& to = weight.fp8;
+  const bool forward = passes != CodesFor::backward_pass,
+             backward = passes != CodesFor::forward_pass;
+  if (!backward) stream.submit(Fp8ClearAmax{.amax = to.amax});
+  if (forward) {
+    stream.submit(Fp8Amax{.x = weight.copy, .amax = to.amax});
+    stream.submit(Fp8Exponent<e4m3>{.amax = to.amax, .k = to.exponent, .scale = to.scale});
+  }
+  const Tensor<e4m3> none;
+  stream.submit(Fp8Cast<e4m3>{.x = weight.copy,
+                              .k = to.exponent,
+                              .codes = forward ? to.codes : none,
+                              .transposed = backward ? to.transposed : none});
+  Device& device = stream.device();
+  device.count(stream, device.counters.of(device.place.rank).weight_casts);
+}
+
 Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& scenario,
                        bool copies, const ShardLayout* layout, int rank)
     : list_(scenario.model),
@@ -44,7 +62,6 @@ Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& 
       library_sums_(scenario.fsdp.reduction == Reduction::nccl),
       rank_(rank),
       copies_(copies),
-      quantises_(multiplies_fp8(scenario)),
       seed_low_(static_cast<std::uint32_t>(scenario.training.seed)),
       seed_high_(faulty("seed-cut-to-32-bits", high_half(scenario.training.seed), 0)) {
   for (const ParameterSpec& spec : list_.specs) {
@@ -54,6 +71,9 @@ Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& 
                            .gradient = shape_of<float>(spec),
                            .microbatch_gradient = shape_of<float>(spec)});
     if (strategy_ == Sharding::no_shard) make_whole(pool, spec);
+    if (!multiplies_fp8(scenario) || !spec.fp8_layer) continue;
+    parameters_.back().fp8 = make_codes(pool, spec);
+    parameters_.back().fp8.cached = scenario.fp8.weight_cache;
   }
   const int buckets = layout_ == nullptr ? 0 : static_cast<int>(layout_->buckets.size());
   exchanged.reserve(exchanged_bytes());
@@ -84,17 +104,16 @@ void Parameters::make_whole(TensorPool& pool, const ParameterSpec& spec) {
   if (!spec.accumulates) p.microbatch_gradient = pool.make<float>(spec.rows, spec.cols);
   if (layout_ == nullptr) view.microbatch_gradient = p.microbatch_gradient;
   if (copies_ && spec.copied) view.copy = p.copy = pool.make<bf16>(spec.rows, spec.cols);
-  if (quantises_ && spec.fp8_layer) make_codes(pool, spec, p.fp8);
   views_.push_back(view);
 }
 
-void Parameters::make_codes(TensorPool& pool, const ParameterSpec& spec, Fp8Weight& to) {
-  to.layer = spec.fp8_layer;
-  to.codes = pool.make<e4m3>(spec.rows, fp8_padded(spec.cols));
-  to.transposed = pool.make<e4m3>(spec.cols, fp8_padded(spec.rows));
-  to.amax = pool.make<std::uint32_t>(1, 1);
-  to.exponent = pool.make<std::int32_t>(1, 1);
-  to.scale = pool.make<float>(1, 1);
+Fp8Weight Parameters::make_codes(TensorPool& pool, const ParameterSpec& spec) {
+  return {.layer = spec.fp8_layer,
+          .codes = pool.make<e4m3>(spec.rows, fp8_padded(spec.cols)),
+          .transposed = pool.make<e4m3>(spec.cols, fp8_padded(spec.rows)),
+          .amax = pool.make<std::uint32_t>(1, 1),
+          .exponent = pool.make<std::int32_t>(1, 1),
+          .scale = pool.make<float>(1, 1)};
 }
 
 // ---- Sharded ------------------------------------------------------------------------------------
@@ -229,18 +248,19 @@ void Parameters::round(const Stream& stream) const {
   }
 }
 
-void Parameters::quantise(const Stream& stream) const {
+void Parameters::clear_amaxes(const Stream& stream) const {
+  for (const Parameter& p : parameters_) {
+    if (p.fp8 && p.fp8.cached) stream.submit(Fp8ClearAmax{.amax = p.fp8.amax});
+  }
+}
+
+void Parameters::quantise(const Stream& stream, int first_layer, int end_layer) const {
   Device& device = stream.device();
   for (const Parameter& p : parameters_) {
-    const Fp8Weight& to = p.fp8;
-    if (!to) continue;
-    device.place.layer = at(list_.specs, p.index).layer;
-    stream.submit(Fp8ClearAmax{.amax = to.amax});
-    stream.submit(Fp8Amax{.x = p.copy, .amax = to.amax});
-    stream.submit(Fp8Exponent<e4m3>{.amax = to.amax, .k = to.exponent, .scale = to.scale});
-    stream.submit(Fp8Cast<e4m3>{
-        .x = p.copy, .k = to.exponent, .codes = to.codes, .transposed = to.transposed});
-    device.count(stream, device.counters.of(device.place.rank).weight_casts);
+    const int layer = at(list_.specs, p.index).layer;
+    if (!p.fp8 || !p.fp8.cached || layer < first_layer || layer >= end_layer) continue;
+    device.place.layer = layer;
+    lockstep::quantise(stream, p, CodesFor::all_passes);
   }
   device.place.layer = -1;
 }

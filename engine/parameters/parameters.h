@@ -19,6 +19,9 @@ struct Fp8Weight {
   Tensor<std::uint32_t> amax = {};  // [1, 1], as all that follow.
   Tensor<std::int32_t> exponent = {};
   Tensor<float> scale = {};  // 2^-exponent
+  // The codes last for all passes until the weight may change (Parameters::quantise); otherwise
+  // each pass makes its own.
+  bool cached = true;
 
   explicit operator bool() const { return codes.data != nullptr; }
 };
@@ -33,6 +36,11 @@ struct Parameter {
   Tensor<float> microbatch_gradient;  // g_m; absent if it is added to the accumulator at once.
   Fp8Weight fp8 = {};
 };
+
+// Makes the codes of a weight for these passes. All passes need a cleared amax word; a backward
+// pass keeps the exponent that a forward pass took.
+enum class CodesFor : std::uint8_t { all_passes, forward_pass, backward_pass };
+void quantise(const Stream& stream, const Parameter& weight, CodesFor passes);
 
 // A bucket's memory on one rank. Tensors are [1, elements].
 struct BucketMemory {
@@ -55,8 +63,11 @@ class Parameters {
   void initialize(const Stream& stream) const;
   // Makes the bf16 copies from the fp32 weights.
   void round(const Stream& stream) const;
-  // Makes the codes of fp8 products from the bf16 copies, whenever these may have changed.
-  void quantise(const Stream& stream) const;
+  // Makes the codes of fp8 products from the bf16 copies, whenever these may have changed, but for
+  // those that each pass makes.
+  // The first function clears their amax words, the second makes the codes of these layers.
+  void clear_amaxes(const Stream& stream) const;
+  void quantise(const Stream& stream, int first_layer, int end_layer) const;
   // The start of a step.
   void zero_gradients(const Stream& stream) const;
   // What the microbatches of a step have added up.
@@ -86,7 +97,7 @@ class Parameters {
 
  private:
   void make_whole(TensorPool& pool, const ParameterSpec& spec);
-  static void make_codes(TensorPool& pool, const ParameterSpec& spec, Fp8Weight& to);
+  static Fp8Weight make_codes(TensorPool& pool, const ParameterSpec& spec);
   std::vector<std::int64_t> exchanged_bytes() const;
   void make_bucket(TensorPool& pool, TensorPool& exchanged, int index);
   void add_views(const Bucket& bucket, const BucketMemory& memory);
@@ -97,7 +108,7 @@ class Parameters {
   Sharding strategy_;
   const bool library_sums_;
   int rank_;
-  bool copies_, quantises_;
+  bool copies_;
   std::uint32_t seed_low_, seed_high_;
   std::vector<Parameter> parameters_;
   std::vector<ParameterView> views_;

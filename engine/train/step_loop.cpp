@@ -151,20 +151,33 @@ void StepLoop::prefetch_weights() {
   if (sharder_ && scenario_.cuda_graph.impl != GraphImpl::full_iteration) sharder_->prefetch();
 }
 
-void StepLoop::quantise_ahead(std::int64_t step) {
+// Codes last only of weights that stay gathered, for which compute waits unit by unit.
+void StepLoop::quantise_weights() {
+  if (!multiplies_fp8(scenario_) || !scenario_.fp8.weight_cache) return;
   const StepLocationScope scope(device_, -1, "weights");
+  parameters_.clear_amaxes(compute_);
+  if (!sharder_) return parameters_.quantise(compute_, 0, modules_.layers);
+  for (int unit = 0; unit < static_cast<int>(layout_->units.size()); ++unit) {
+    const Unit& one = at(layout_->units, unit);
+    if (one.kind != Unit::Kind::blocks) continue;
+    const bool waits = faulty("fp8-weights-quantised-before-their-gather", true, false);
+    if (waits) sharder_->await_weights(unit);
+    parameters_.quantise(compute_, one.first_layer, one.first_layer + one.layers);
+  }
+}
+
+void StepLoop::quantise_ahead(std::int64_t step) {
   const bool is_due = scenario_.cuda_graph.impl != GraphImpl::full_iteration;
   const bool quantises =
       faulty("fp8-weights-quantised-in-the-first-step", is_due, is_due && step == first_step_);
-  if (quantises) parameters_.quantise(compute_);
+  if (quantises) quantise_weights();
 }
 
 void StepLoop::quantise_with_passes() {
-  const StepLocationScope scope(device_, -1, "weights");
   const bool is_due = scenario_.cuda_graph.impl == GraphImpl::full_iteration;
   const bool runs = device_.recording() < 0;
   const bool quantises = faulty("iteration-graph-without-fp8-weights", is_due, is_due && runs);
-  if (quantises) parameters_.quantise(compute_);
+  if (quantises) quantise_weights();
 }
 
 void StepLoop::begin_passes(const std::vector<Pass>& passes) {

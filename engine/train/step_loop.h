@@ -96,6 +96,7 @@ class StepLoop {
   // of all passes may run them, with them.
   void quantise_ahead(std::int64_t step);
   void quantise_with_passes();
+  void quantise_weights();
   void begin_passes(const std::vector<Pass>& passes);
   void end_passes(Sharder::Passes passes);
   void train_passes(int first, int end, bool replay);

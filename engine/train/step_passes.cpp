@@ -48,7 +48,7 @@ void StepLoop::forward(const MicrobatchPass& pass) {
   const PassContext context = this->context(pass);
   const MicrobatchInputs& inputs = loader_.inputs(pass.microbatch);
   const bool again = faulty("fp8-weights-quantised-in-every-pass", false, true);
-  if (again) parameters_.quantise(compute_);
+  if (again) quantise_weights();
   if (poisons_padding_) {
     context.part("padding");
     model_->poison(pass.slot);

@@ -275,6 +275,12 @@ void add_fp8(const Scenario& scenario, const Totals& totals, std::vector<Expecta
       Counter::fp8_casts, (2 * all + again) * totals.microbatches + all * totals.evaluated,
       "X and dY of each layer in a microbatch, X again as fp8.save_original_input says, and "
       "X in an evaluation"));
+  if (!scenario.fp8.weight_cache) {
+    list.push_back(exactly(Counter::weight_casts,
+                           all * (2 * totals.microbatches + totals.evaluated),
+                           "each weight in every pass, without fp8.weight_cache"));
+    return;
+  }
   const std::int64_t times = scenario.training.steps + totals.evaluations;
   list.push_back(exactly(Counter::weight_casts, all * times * scenario.parallel.data,
                          "each weight in a step and in an evaluation"));

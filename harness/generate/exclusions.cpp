@@ -139,23 +139,7 @@ constexpr Trait kWithoutFp8[] = {bf16,
                                  offload_of_large_tensors,
                                  offload_of_experts,
                                  offload_delayed,
-                                 offload_captured,
-                                 shards,
-                                 sharded_optimizer,
-                                 sharded_gradients,
-                                 sharded_parameters,
-                                 shards_on_one_rank,
-                                 several_units,
-                                 units_of_a_list,
-                                 a_persistent_buffer,
-                                 no_persistent_buffers,
-                                 temporary_buffers,
-                                 no_prefetch,
-                                 prefetch_of_two,
-                                 a_cut_embedding,
-                                 delays_of_exchanges,
-                                 resumed_within_a_step,
-                                 resumed_on_other_ranks};
+                                 offload_captured};
 
 constexpr std::size_t pair_of(Trait one, Trait other) {
   return static_cast<std::size_t>(one) * kMostTraits + static_cast<std::size_t>(other);
@@ -172,6 +156,7 @@ std::vector<bool> excluded_pairs() {
   for (const Trait other : kWithoutFp8) {
     exclude(fp8, other);
     exclude(an_input_saved_beside_fp8, other);
+    exclude(uncached_fp8_weights, other);
   }
   for (const Trait shape : kShapes) {
     exclude(shape, truncated_document);

@@ -13,11 +13,13 @@ namespace {
 void take_fp8(Choices& c, Scenario& s) {
   s.numerics = {Numerics::fp8};
   widen_for_fp8(s.model);
-  if (c.one_in(2)) {  // Neither is built with fp8.
+  if (c.one_in(2)) {  // It is not built with fp8.
     s.offload = {};
-    s.fsdp = {};
-    s.checker.delays.clear();  // They may be of streams that are gone.
+    std::erase_if(s.checker.delays, [](const Scenario::Delay& delay) {
+      return delay.stream == DelayStream::d2h || delay.stream == DelayStream::h2d;
+    });
   }
+  s.fp8.weight_cache = s.fsdp.strategy != Sharding::optim_grads_params && !c.one_in(4);
   // More than one run of 128 products in the sums over a layer's inputs.
   if (c.one_in(3)) s.model.hidden = s.model.mlp.hidden = 144;
   s.fp8.save_original_input = implied_original_inputs(s.model);

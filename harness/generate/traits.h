@@ -171,6 +171,7 @@ enum class Trait : std::uint8_t {
   attention_by_cudnn,
   fp8,
   an_input_saved_beside_fp8,
+  uncached_fp8_weights,
 };
 
 }  // namespace lockstep

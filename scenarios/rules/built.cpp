@@ -78,9 +78,8 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
      in_fp8<[](const Scenario& s) { return has_layer(s, 'E'); }>},
     {"fp8.recipe", "delayed", false, "current",
      in_fp8<[](const Scenario& s) { return s.fp8.recipe == Fp8Recipe::delayed; }>},
-    {"fp8.weight_cache", "false", false, "true",
-     in_fp8<[](const Scenario& s) { return !s.fp8.weight_cache && !with_sharding(s); }>},
-    {"fsdp.strategy", "other than no_shard in fp8", false, "no_shard", in_fp8<with_sharding>},
+    {"fp8.param_gather", "", false, "false",
+     in_fp8<[](const Scenario& s) { return s.fp8.param_gather; }>},
     {"offload.modules", "in fp8", false, "[]", in_fp8<with_offload>},
 });
 

@@ -84,6 +84,27 @@ TEST(Fp8, NothingDependsOnWhatIsSavedInBf16) {
   }
 }
 
+TEST(Fp8, NothingDependsOnTheWeightCache) {
+  for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
+    expect_invariant([&](Scenario& s) {
+      s.fp8.weight_cache = false;
+      s.cuda_graph.impl = impl;
+      s.model.recompute = {Recompute::mlp};
+    });
+  }
+}
+
+// A rank alone exchanges with itself.
+TEST(Fp8, NothingDependsOnShards) {
+  for (const Sharding strategy :
+       {Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
+    expect_invariant([&](Scenario& s) {
+      s.fsdp.strategy = strategy;
+      s.fp8.weight_cache = strategy != Sharding::optim_grads_params;
+    });
+  }
+}
+
 TEST(Fp8, ARunGoesOnFromAFile) {
   const Scenario s = base();
   const auto data = open_data(s);

@@ -360,7 +360,7 @@ TEST_F(CommandLine, DescribeNeedsNoDevice) {
   const Ran unbuilt =
       run_lockstep("describe " + folder_.file("fp8.yaml",
                                               "schema: 1\nname: a\nnumerics: [fp8]\n"
-                                              "fp8: {weight_cache: false}\n"));
+                                              "fp8: {recipe: delayed}\n"));
   EXPECT_EQ(unbuilt.status, 2);
   EXPECT_THAT(unbuilt.out, HasSubstr("layers.0.in_proj.weight"));
   EXPECT_THAT(unbuilt.err, HasSubstr("[L00]"));
