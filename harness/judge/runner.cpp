@@ -224,7 +224,8 @@ class Case {
                             !one.ranks_are_processes();
     // The metadata of a pack are what one op wrote, or of a size that it was given.
     const bool is_named = result_.judge == JudgeKind::metadata;
-    // Nobody wrote what the harness looked at when the pass was over: an op may have been left out.
+    // Nobody wrote what the harness looked at when the pass was over: an op may have been left out,
+    // or another one been wrong about which rows are in use.
     const bool lacks_a_write = result_.judge == JudgeKind::hazard &&
                                result_.reason.starts_with("use before write") &&
                                result_.reason.find("(look, ") != std::string::npos;
@@ -235,7 +236,10 @@ class Case {
     again.watch = &watch;
     const RunOutcome watched = run(again);
     met_again_ += fault_points_met() - met_before;
-    if (lacks_a_write) return void(result_.wrong_op = watch.left_out());
+    if (lacks_a_write) {
+      result_.wrong_op = watch.left_out() ? watch.left_out() : watch.first();
+      return;
+    }
     result_.wrong_op = watch.first() ? *watch.first() : watch.left_out().value_or(WrongOp());
     const bool is_right = result_.wrong_op->op.empty() && watched.finding && watched.finding->where;
     if (is_right && !watched.finding->where->writers.empty())

@@ -272,6 +272,26 @@ TEST(OpWatch, NamesTheGraphThatShouldHaveWritten) {
   EXPECT_FALSE(race.wrong_op);
 }
 
+// The harness looks at the rows that the oracle's experts have: an oracle with other ones makes it
+// read what no op had to write.
+TEST(OpWatch, NamesTheOpThatDiffersAboutTheRowsInUse) {
+  const ReadResult read = read_scenario_text(
+      "{schema: 1, name: ties, numerics: [fp32], model: {pattern: '-E', hidden: 1, vocab: 2, "
+      "mlp: {hidden: 1}, moe: {experts: 3, top_k: 1, hidden: 1, pad_to_capacity: false, "
+      "host_sync: true}, dropout: 0.889494}, data: {pack_length: 10, documents: [[[1, 9]]]}, "
+      "training: {steps: 1, microbatches: 1}, cuda_graph: {impl: none}}",
+      "text");
+  ASSERT_TRUE(read.ok()) << read.errors.front().text();
+  const CaseResult result =
+      judge_case(read.scenario, {.planted = {.oracle = "moe-ties-go-to-the-highest-index"}});
+  EXPECT_EQ(result.judge, JudgeKind::hazard);
+  EXPECT_THAT(result.reason, testing::HasSubstr("(look, "));
+  ASSERT_TRUE(result.wrong_op) << result.reason;
+  EXPECT_EQ(result.wrong_op->op, "expert_counts");
+  EXPECT_THAT(result.wrong_op->inputs,
+              testing::ElementsAre(WrongOp::Input{"experts", "router_forward"}));
+}
+
 // One op alone is missing: of two products of the layer one ran.
 TEST(OpWatch, NamesTheOpThatWasLeftOut) {
   Scenario scenario;
