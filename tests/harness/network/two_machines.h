@@ -211,8 +211,8 @@ class TwoMachines {
       ::kill(keepers_[machine], SIGKILL);
       ::waitpid(keepers_[machine], nullptr, 0);
       // A test may switch on other machines at once, so the interface is removed now.
-      static_cast<void>(
-          std::system(("ip link delete " + end_of(machine) + " 2>/dev/null").c_str()));
+      [[maybe_unused]] const int status =
+          std::system(("ip link delete " + end_of(machine) + " 2>/dev/null").c_str());
     }
   }
   // In the namespace of the cable, where this process is.
