@@ -195,7 +195,7 @@ struct Oracle::State {
   }
 
   // The roll of the recipe `delayed`, behind the last backward pass of a step.
-  void roll(std::int64_t step, const StepResult& result) {
+  void roll(std::int64_t step, StepResult& result) {
     const Scenario::Fp8& fp8 = scenario.fp8;
     const DelayedRecipe recipe{fp8.algorithm == Fp8Algorithm::most_recent,
                                static_cast<int>(fp8.margin)};
@@ -203,6 +203,14 @@ struct Oracle::State {
       for (const MicrobatchResult& microbatch : result.microbatches)
         scaling[operand].pending = std::max(scaling[operand].pending, microbatch.amaxes[operand]);
       scaling[operand].roll(step, recipe, operands.type(operand));
+      Tensor history{operands.name(operand) + "_history",
+                     operands.layer(operand),
+                     1,
+                     std::ssize(scaling[operand].history),
+                     {}};
+      for (const std::uint32_t amax : scaling[operand].history)
+        history.values.push_back(from_bits(amax));
+      result.histories.push_back(std::move(history));
     }
   }
 

@@ -36,6 +36,7 @@ struct StepResult {
   float loss = 0;
   float norm = 0, clip = 1, learning_rate = 0;
   std::vector<MicrobatchResult> microbatches;
+  std::vector<Tensor> histories = {};  // One of each operand, with the recipe delayed of fp8.
 };
 
 struct Options {

@@ -24,13 +24,20 @@ Tensor<F> codes_in(Tensor<std::uint8_t> scratch, std::int64_t rows, std::int64_t
   return tensor(reinterpret_cast<F*>(scratch.data), rows, fp8_padded(cols));
 }
 
-// Takes the exponent of an operand from its own elements.
+// Takes the exponent of an operand: from its own elements, or that of earlier steps.
 template <class F>
-void take_exponent(const PassContext& pass, Tensor<bf16> x, Tensor<std::uint32_t> amax,
-                   Tensor<std::int32_t> exponent, Tensor<float> scale) {
-  pass.stream.submit(Fp8ClearAmax{.amax = amax});
-  pass.stream.submit(Fp8Amax{.x = x, .row_document = pass.pack.row_document, .amax = amax});
-  pass.stream.submit(Fp8Exponent<F>{.amax = amax, .k = exponent, .scale = scale});
+void take_exponent(const PassContext& pass, Tensor<bf16> x, const Fp8Delayed& delayed,
+                   Tensor<std::uint32_t> amax, Tensor<std::int32_t> exponent, Tensor<float> scale) {
+  const ExponentRule& rule = pass.exponents;
+  Fp8Exponent<F> op{.k = exponent, .scale = scale};
+  if (rule.measures) {
+    pass.stream.submit(Fp8ClearAmax{.amax = amax});
+    pass.stream.submit(Fp8Amax{.x = x, .row_document = pass.pack.row_document, .amax = amax});
+    op.amax = amax;
+    op.pending = delayed.pending;
+  }
+  if (rule.holds) op.held = delayed.exponent;
+  pass.stream.submit(op);
 }
 
 }  // namespace
@@ -75,9 +82,10 @@ void Fp8Linear::forward(const PassContext& pass, Tensor<bf16> x, Tensor<bf16> y,
   const bool first = !pass.recomputes;
   const bool quantises =
       faulty("fp8-weights-of-the-pass-before", first && !weight_.fp8.cached, false);
-  if (quantises) quantise(pass.stream, weight_, CodesFor::forward_pass);
+  if (quantises) quantise(pass.stream, weight_, CodesFor::forward_pass, pass.exponents);
   if (first) {
-    take_exponent<e4m3>(pass, x, saved.x_amax, saved.x_exponent, saved.x_scale);
+    take_exponent<e4m3>(pass, x, weight_.fp8.delayed_x, saved.x_amax, saved.x_exponent,
+                        saved.x_scale);
   }
   const Tensor<e4m3> codes = codes_in<e4m3>(pass.codes.x, x.rows, x.cols);
   const bool keeps = !saved.again || pass.recomputes;
@@ -129,7 +137,7 @@ void Fp8Linear::backward(const PassContext& pass, Tensor<bf16> dy, Tensor<bf16> 
                          const Fp8Saved& saved) const {
   const auto take =
       faulty("fp8-gradients-scaled-like-inputs", &take_exponent<e5m2>, &take_exponent<e4m3>);
-  take(pass, dy, saved.dy_amax, saved.dy_exponent, saved.dy_scale);
+  take(pass, dy, weight_.fp8.delayed_dy, saved.dy_amax, saved.dy_exponent, saved.dy_scale);
   const Tensor<e5m2> codes = codes_in<e5m2>(pass.codes.dy, dy.rows, dy.cols);
   const Tensor<e5m2> transposed = codes_in<e5m2>(pass.codes.transposed_dy, dy.cols, dy.rows);
   pass.stream.submit(Fp8Cast<e5m2>{.x = dy,
@@ -140,7 +148,7 @@ void Fp8Linear::backward(const PassContext& pass, Tensor<bf16> dy, Tensor<bf16> 
   count_cast(pass);
   cast_again(pass, x, saved);
   weight_gradient(pass, saved, transposed);
-  if (!weight_.fp8.cached) quantise(pass.stream, weight_, CodesFor::backward_pass);
+  if (!weight_.fp8.cached) quantise(pass.stream, weight_, CodesFor::backward_pass, pass.exponents);
   const Tensor<float> scale = weight_.fp8.scale;
   pass.stream.submit(Fp8LinearInputGradient{
       .dy = codes,

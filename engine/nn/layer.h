@@ -32,6 +32,7 @@ struct PassContext {
   bool training = true;                 // Evaluation applies no dropout and counts no pairs.
   Tensor<std::uint8_t> workspace = {};  // For products on this stream; absent in fp32.
   CodeScratch codes = {};
+  ExponentRule exponents = {};  // Read by products in fp8.
 
   bool recomputes = false;  // The calls compute again what was not saved.
 

@@ -36,14 +36,18 @@ void clear(const Stream& stream, const Tensor<T>& x) {
 
 }  // namespace
 
-void quantise(const Stream& stream, const Parameter& weight, CodesFor passes) {
+void quantise(const Stream& stream, const Parameter& weight, CodesFor passes,
+              const ExponentRule& rule) {
   const Fp8Weight& to = weight.fp8;
   const bool forward = passes != CodesFor::backward_pass,
              backward = passes != CodesFor::forward_pass;
-  if (!backward) stream.submit(Fp8ClearAmax{.amax = to.amax});
   if (forward) {
-    stream.submit(Fp8Amax{.x = weight.copy, .amax = to.amax});
-    stream.submit(Fp8Exponent<e4m3>{.amax = to.amax, .k = to.exponent, .scale = to.scale});
+    if (rule.measures && !backward) stream.submit(Fp8ClearAmax{.amax = to.amax});
+    if (rule.measures) stream.submit(Fp8Amax{.x = weight.copy, .amax = to.amax});
+    Fp8Exponent<e4m3> op{.k = to.exponent, .scale = to.scale};
+    if (rule.measures) op.amax = to.amax, op.pending = to.delayed.pending;
+    if (rule.holds) op.held = to.delayed.exponent;
+    stream.submit(op);
   }
   const Tensor<e4m3> none;
   stream.submit(Fp8Cast<e4m3>{.x = weight.copy,
@@ -75,6 +79,8 @@ Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& 
     parameters_.back().fp8 = make_codes(pool, spec);
     parameters_.back().fp8.cached = scenario.fp8.weight_cache;
   }
+  const bool delayed = multiplies_fp8(scenario) && scenario.fp8.recipe == Fp8Recipe::delayed;
+  if (delayed) make_scaling(pool, scenario.fp8.history);
   const int buckets = layout_ == nullptr ? 0 : static_cast<int>(layout_->buckets.size());
   exchanged.reserve(exchanged_bytes());
   for (int b = 0; b < buckets; ++b) make_bucket(pool, exchanged, b);
@@ -114,6 +120,30 @@ Fp8Weight Parameters::make_codes(TensorPool& pool, const ParameterSpec& spec) {
           .amax = pool.make<std::uint32_t>(1, 1),
           .exponent = pool.make<std::int32_t>(1, 1),
           .scale = pool.make<float>(1, 1)};
+}
+
+// Operands in the order of layers, in a layer of its words, in a word X, then W.
+void Parameters::make_scaling(TensorPool& pool, std::int64_t history) {
+  const std::int64_t words = std::ranges::count_if(
+      parameters_, [](const Parameter& p) { return static_cast<bool>(p.fp8); });
+  const auto make = [&](std::int64_t n) -> Fp8Scaling {
+    return {pool.make<std::uint32_t>(1, n), pool.make<std::uint32_t>(n, history),
+            pool.make<std::int32_t>(1, n)};
+  };
+  const auto of = [&](const Fp8Scaling& all, std::int64_t n) -> Fp8Delayed {
+    return {all.pending.columns(n, 1), tensor(all.history.data + n * history, 1, history),
+            all.exponent.columns(n, 1)};
+  };
+  scaling_of_inputs_ = make(2 * words);
+  scaling_of_gradients_ = make(words);
+  std::int64_t word = 0;
+  for (Parameter& p : parameters_) {
+    if (!p.fp8) continue;
+    p.fp8.delayed_x = of(scaling_of_inputs_, 2 * word);
+    p.fp8.delayed = of(scaling_of_inputs_, 2 * word + 1);
+    p.fp8.delayed_dy = of(scaling_of_gradients_, word);
+    ++word;
+  }
 }
 
 // ---- Sharded ------------------------------------------------------------------------------------
@@ -233,6 +263,11 @@ void Parameters::initialize(const Stream& stream) const {
 
 // The padding of a bucket is exchanged with it, so it needs a value.
 void Parameters::zero_memory(const Stream& stream) const {
+  for (const Fp8Scaling& scaling : {scaling_of_inputs_, scaling_of_gradients_}) {
+    clear(stream, scaling.pending);
+    clear(stream, scaling.history);
+    clear(stream, scaling.exponent);
+  }
   for (const BucketMemory& memory : buckets_) {
     for (const Tensor<float>& x :
          {memory.weight, memory.m, memory.v, memory.gradient, memory.accumulator}) {
@@ -254,13 +289,14 @@ void Parameters::clear_amaxes(const Stream& stream) const {
   }
 }
 
-void Parameters::quantise(const Stream& stream, int first_layer, int end_layer) const {
+void Parameters::quantise(const Stream& stream, int first_layer, int end_layer,
+                          const ExponentRule& rule) const {
   Device& device = stream.device();
   for (const Parameter& p : parameters_) {
     const int layer = at(list_.specs, p.index).layer;
     if (!p.fp8 || !p.fp8.cached || layer < first_layer || layer >= end_layer) continue;
     device.place.layer = layer;
-    lockstep::quantise(stream, p, CodesFor::all_passes);
+    lockstep::quantise(stream, p, CodesFor::all_passes, rule);
   }
   device.place.layer = -1;
 }

@@ -11,6 +11,23 @@
 
 namespace lockstep {
 
+// Amaxes and exponents under recipe delayed, of n operands of one type (arithmetic.md 5.5).
+struct Fp8Scaling {
+  Tensor<std::uint32_t> pending, history;  // [1, n], [n, H]
+  Tensor<std::int32_t> exponent;           // [1, n]
+};
+// One operand's part of them; absent under recipe current.
+struct Fp8Delayed {
+  Tensor<std::uint32_t> pending = {}, history = {};
+  Tensor<std::int32_t> exponent = {};
+};
+
+// The exponents of a pass.
+struct ExponentRule {
+  bool measures = true;  // Amaxes are taken: not in an evaluation by exponents of earlier steps.
+  bool holds = false;    // Exponents are those of earlier steps.
+};
+
 // The codes of a weight's bf16 copy, for the products of its layer; absent unless these are of fp8.
 struct Fp8Weight {
   std::optional<Fp8Layer> layer = {};
@@ -22,6 +39,7 @@ struct Fp8Weight {
   // The codes last for all passes until the weight may change (Parameters::quantise); otherwise
   // each pass makes its own.
   bool cached = true;
+  Fp8Delayed delayed_x = {}, delayed = {}, delayed_dy = {};
 
   explicit operator bool() const { return codes.data != nullptr; }
 };
@@ -40,7 +58,8 @@ struct Parameter {
 // Makes the codes of a weight for these passes. All passes need a cleared amax word; a backward
 // pass keeps the exponent that a forward pass took.
 enum class CodesFor : std::uint8_t { all_passes, forward_pass, backward_pass };
-void quantise(const Stream& stream, const Parameter& weight, CodesFor passes);
+void quantise(const Stream& stream, const Parameter& weight, CodesFor passes,
+              const ExponentRule& rule);
 
 // A bucket's memory on one rank. Tensors are [1, elements].
 struct BucketMemory {
@@ -67,7 +86,11 @@ class Parameters {
   // those that each pass makes.
   // The first function clears their amax words, the second makes the codes of these layers.
   void clear_amaxes(const Stream& stream) const;
-  void quantise(const Stream& stream, int first_layer, int end_layer) const;
+  void quantise(const Stream& stream, int first_layer, int end_layer,
+                const ExponentRule& rule) const;
+  // X and W have one, dY another; both are absent under recipe current.
+  const Fp8Scaling& scaling_of_inputs() const { return scaling_of_inputs_; }
+  const Fp8Scaling& scaling_of_gradients() const { return scaling_of_gradients_; }
   // The start of a step.
   void zero_gradients(const Stream& stream) const;
   // What the microbatches of a step have added up.
@@ -102,6 +125,7 @@ class Parameters {
   void make_bucket(TensorPool& pool, TensorPool& exchanged, int index);
   void add_views(const Bucket& bucket, const BucketMemory& memory);
   void zero_memory(const Stream& stream) const;
+  void make_scaling(TensorPool& pool, std::int64_t history);
 
   const ParameterList list_;
   const ShardLayout* layout_;
@@ -111,6 +135,7 @@ class Parameters {
   bool copies_;
   std::uint32_t seed_low_, seed_high_;
   std::vector<Parameter> parameters_;
+  Fp8Scaling scaling_of_inputs_, scaling_of_gradients_;
   std::vector<ParameterView> views_;
   std::vector<BucketMemory> buckets_;
 };

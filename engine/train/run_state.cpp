@@ -6,6 +6,7 @@
 #include "kernels/core/contract.h"
 #include "kernels/core/fault.h"
 #include "scenarios/by_one_rank.h"
+#include "scenarios/fp8.h"
 #include "scenarios/io/reader.h"
 
 namespace lockstep {
@@ -43,6 +44,8 @@ std::string run_fingerprint(const Scenario& scenario) {
   run.training.resume_at.clear();
   run.cuda_graph = plain.cuda_graph;
   run.offload = plain.offload;
+  run.fp8.save_original_input.clear();
+  run.fp8.weight_cache = default_weight_cache(run);
   run.checker = plain.checker;
   run.expect = plain.expect;
   std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a.
@@ -68,6 +71,21 @@ class Parts {
       if (expert.bias)
         add({"expert_bias" + of_layer(expert), 1, expert.bias.cols, 0, true, {}}, expert.bias);
     }
+  }
+
+  // Words and exponents are stored as the bits of floats.
+  void add_scaling() {
+    const Parameters& parameters = loop_.parameters();
+    const auto add_bits = [&](const char* name, auto values) {
+      auto* const bits = reinterpret_cast<float*>(values.data);
+      add({name, values.rows, values.cols, 0, true, {}}, tensor(bits, values.rows, values.cols));
+    };
+    const bool saves = faulty("checkpoint-leaves-fp8-scaling", true, false);
+    if (!parameters.scaling_of_inputs().history || !saves) return;
+    add_bits("fp8/history of x and w", parameters.scaling_of_inputs().history);
+    add_bits("fp8/history of dy", parameters.scaling_of_gradients().history);
+    add_bits("fp8/exponent of x and w", parameters.scaling_of_inputs().exponent);
+    add_bits("fp8/exponent of dy", parameters.scaling_of_gradients().exponent);
   }
 
   void add_gradients() {
@@ -168,6 +186,7 @@ std::vector<ResidentShard> resident_shards(const StepLoop& loop, const Progress&
                                            std::int64_t rank, std::int64_t ranks, bool sharded) {
   Parts all(loop, progress, rank, ranks);
   all.add_weights(sharded);
+  all.add_scaling();
   if (progress.microbatches > 0) {
     all.add_gradients();
     all.add_losses();

@@ -75,7 +75,14 @@ std::vector<ExtractedHooks::List> StepLoop::hooks_around(const Segment& segment)
 std::int64_t StepLoop::most_set_aside() const {
   const std::int64_t weights = sharder_ ? sharder_->most_set_aside() : 0;
   return bytes_of(parameters_.accumulators()) + bytes_of(counts_of(model_->expert_states())) +
-         weights;
+         bytes_of(pending_amaxes()) + weights;
+}
+
+std::vector<MemoryRange> StepLoop::pending_amaxes() const {
+  const bool keeps = faulty("fp8-capture-passes-record", is_delayed(), false);
+  if (!keeps) return {};
+  return {range_of(parameters_.scaling_of_inputs().pending),
+          range_of(parameters_.scaling_of_gradients().pending)};
 }
 
 static void append(std::vector<MemoryRange>& all, const std::vector<MemoryRange>& more) {
@@ -90,6 +97,7 @@ void StepLoop::set_aside() {
   append(all, *faulty("capture-passes-leave-a-gathered-unit", &weights, &none));
   append(all, *faulty("capture-passes-leave-their-gradients", &gradients, &none));
   append_counts(all);
+  append(all, pending_amaxes());
   capture_passes_->keep(all);
 }
 

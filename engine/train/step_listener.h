@@ -29,6 +29,8 @@ class StepListener {
   // The same for each pass of one graph of a whole evaluation, after its launch: `live` as above.
   virtual void evaluation_replayed(int microbatch, const std::vector<NamedTensor>& activations,
                                    bool live) {}
+  // Recipe delayed of fp8: what each operand remembers, behind the last backward pass of the step.
+  virtual void rolled(const std::vector<NamedTensor>& histories) {}
   // All microbatches are accumulated; norm and AdamW have not run.
   virtual void gradients_done() {}
   virtual void step_done() {}

@@ -5,8 +5,10 @@
 #include "engine/train/step_listener.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
+#include "kernels/ops/fp8.h"
 #include "scenarios/rules/check.h"
 #include "scenarios/rules/legality.h"
+#include "scenarios/schema/words.h"
 
 namespace lockstep {
 namespace {
@@ -140,7 +142,7 @@ void StepLoop::start(std::int64_t step, const StepData& data, bool continued) {
   const GraphSet::Body destroyed =
       faulty<GraphSet::Body>("evicted-graphs-stay-until-a-recapture", destroy, [] {});
   destroyed();
-  quantise_ahead(step);
+  quantise_ahead(step, Passes::training);
   prepare_graphs(step);
   device_.enter_step(step);
   if (!continued) parameters_.zero_gradients(compute_);
@@ -152,32 +154,88 @@ void StepLoop::prefetch_weights() {
 }
 
 // Codes last only of weights that stay gathered, for which compute waits unit by unit.
-void StepLoop::quantise_weights() {
+void StepLoop::quantise_weights(Passes passes) {
   if (!multiplies_fp8(scenario_) || !scenario_.fp8.weight_cache) return;
   const StepLocationScope scope(device_, -1, "weights");
-  parameters_.clear_amaxes(compute_);
-  if (!sharder_) return parameters_.quantise(compute_, 0, modules_.layers);
+  const ExponentRule rule = exponent_rule(passes);
+  if (rule.measures) parameters_.clear_amaxes(compute_);
+  if (!sharder_) return parameters_.quantise(compute_, 0, modules_.layers, rule);
   for (int unit = 0; unit < static_cast<int>(layout_->units.size()); ++unit) {
     const Unit& one = at(layout_->units, unit);
     if (one.kind != Unit::Kind::blocks) continue;
     const bool waits = faulty("fp8-weights-quantised-before-their-gather", true, false);
     if (waits) sharder_->await_weights(unit);
-    parameters_.quantise(compute_, one.first_layer, one.first_layer + one.layers);
+    parameters_.quantise(compute_, one.first_layer, one.first_layer + one.layers, rule);
   }
 }
 
-void StepLoop::quantise_ahead(std::int64_t step) {
+// ---- Recipe delayed of fp8 ----------------------------------------------------------------------
+
+bool StepLoop::is_delayed() const {
+  return multiplies_fp8(scenario_) && scenario_.fp8.recipe == Fp8Recipe::delayed;
+}
+
+// The first step takes its own exponents, which no graph does (L46). An evaluation comes behind it.
+ExponentRule StepLoop::exponent_rule(Passes passes) const {
+  if (!is_delayed()) return {};
+  const bool records = faulty("fp8-evaluation-records", false, passes == Passes::evaluation);
+  return {.measures = passes == Passes::training || records,
+          .holds = passes == Passes::evaluation || device_.place.step > 0};
+}
+
+void StepLoop::roll() {
+  if (!is_delayed()) return;
+  const StepLocationScope scope(device_, -1, "scaling");
+  const auto submit = [&]<class F>(const Fp8Scaling& scaling) {
+    const Scenario::Fp8& fp8 = scenario_.fp8;
+    compute_.submit(Fp8Roll<F>{.state = loader_.state(true),
+                               .pending = scaling.pending,
+                               .history = scaling.history,
+                               .k = scaling.exponent,
+                               .margin = static_cast<std::int32_t>(fp8.margin),
+                               .most_recent = fp8.algorithm == Fp8Algorithm::most_recent});
+  };
+  submit.operator()<e4m3>(parameters_.scaling_of_inputs());
+  submit.operator()<e5m2>(parameters_.scaling_of_gradients());
+}
+
+// For a planted fault: a roll belongs to the step, not to a pass.
+void StepLoop::roll_behind(const MicrobatchPass& pass) {
+  const bool rolls = faulty("fp8-rolls-in-every-pass", false, pass.microbatch + 1 < packs_.count());
+  if (rolls) roll();
+}
+
+void StepLoop::report_roll() {
+  if (!is_delayed() || options_.listener == nullptr) return;
+  std::vector<NamedTensor> histories;
+  for (const ParameterSpec& spec : parameters_.specs()) {
+    if (!spec.fp8_layer) continue;
+    const std::string name =
+        "layers." + std::to_string(spec.layer) + "." + word(*spec.fp8_layer) + ".";
+    const Fp8Weight& weight = parameters_[spec.index].fp8;
+    const auto add = [&](const char* operand, const Fp8Delayed& delayed) {
+      histories.push_back({name + operand + "_history", spec.layer, Fp8Roll<e4m3>::kName,
+                           delayed.history, NamedTensor::Rows::words});
+    };
+    add("x", weight.delayed_x);
+    add("w", weight.delayed);
+    add("dy", weight.delayed_dy);
+  }
+  options_.listener->rolled(histories);
+}
+
+void StepLoop::quantise_ahead(std::int64_t step, Passes passes) {
   const bool is_due = scenario_.cuda_graph.impl != GraphImpl::full_iteration;
   const bool quantises =
       faulty("fp8-weights-quantised-in-the-first-step", is_due, is_due && step == first_step_);
-  if (quantises) quantise_weights();
+  if (quantises) quantise_weights(passes);
 }
 
-void StepLoop::quantise_with_passes() {
+void StepLoop::quantise_with_passes(Passes passes) {
   const bool is_due = scenario_.cuda_graph.impl == GraphImpl::full_iteration;
   const bool runs = device_.recording() < 0;
   const bool quantises = faulty("iteration-graph-without-fp8-weights", is_due, is_due && runs);
-  if (quantises) quantise_weights();
+  if (quantises) quantise_weights(passes);
 }
 
 void StepLoop::begin_passes(const std::vector<Pass>& passes) {
@@ -199,13 +257,14 @@ void StepLoop::train(std::int64_t step, int first, int end) {
     train_passes(first, end, false);
   }
   device_.enter_step(step);
+  if (end == packs_.count()) report_roll();
 }
 
 void StepLoop::train_passes(int first, int end, bool replay) {
   Outstanding outstanding(model_->slots());
   const std::vector<Pass> passes = one_forward_one_backward(end, model_->slots(), first);
   begin_passes(passes);
-  quantise_with_passes();
+  quantise_with_passes(Passes::training);
   for (std::size_t i = 0; i < passes.size(); ++i) {
     MicrobatchPass pass = pass_of(passes[i].microbatch, true, replay);
     pass.prefetch = offloader_.plan().slot_to_come(passes, i);
@@ -222,6 +281,7 @@ void StepLoop::train_passes(int first, int end, bool replay) {
     }
   }
   note(outstanding, end - first);
+  if (end == packs_.count()) roll();
   end_passes(end == packs_.count() ? Sharder::Passes::complete : Sharder::Passes::some);
 }
 
@@ -253,6 +313,7 @@ void StepLoop::train_forward(const MicrobatchPass& pass) {
 
 void StepLoop::train_backward(const MicrobatchPass& pass) {
   backward(pass);
+  roll_behind(pass);
   const bool waits = faulty("host-waits-in-every-pass", false, true);
   const bool falls_back = with_graphs(scenario_) && pass.bucket < 0;
   const bool waits_here = faulty("host-waits-in-each-fallback", false, falls_back);
@@ -267,7 +328,7 @@ void StepLoop::iteration() {
   const std::vector<Pass> passes = one_forward_one_backward(packs_.count(), depth);
   Outstanding outstanding(model_->slots());
   begin_passes(passes);
-  quantise_with_passes();
+  quantise_with_passes(Passes::training);
   for (std::size_t i = 0; i < passes.size(); ++i) {
     MicrobatchPass pass = pass_of(passes[i].microbatch, true, false);
     pass.bucket = faulty("iteration-graph-takes-each-bucket", packs_.largest_bucket(), pass.bucket);
@@ -276,6 +337,7 @@ void StepLoop::iteration() {
     passes[i].forward ? forward(pass) : backward(pass);
   }
   note(outstanding, packs_.count());
+  roll();
   end_passes(Sharder::Passes::complete);
   if (sharder_) sharder_->await_gradients();  // A capture must join every stream that it forked.
   offloader_.drain();
@@ -313,7 +375,10 @@ std::vector<NamedTensor> StepLoop::left_by_backward(int slot) {
 std::vector<NamedTensor> StepLoop::evaluated(int slot) {
   passing_.point_to_copies(model_->activations(slot), slot);
   std::vector<NamedTensor> tensors = offloader_.without_moved(model_->activations(slot));
-  std::erase_if(tensors, [](const NamedTensor& one) { return one.of_backward; });
+  // An evaluation by exponents of earlier steps takes no amax.
+  std::erase_if(tensors, [&](const NamedTensor& one) {
+    return one.of_backward || (is_delayed() && one.name.ends_with("_amax"));
+  });
   return tensors;
 }
 
@@ -322,7 +387,7 @@ std::vector<NamedTensor> StepLoop::evaluated(int slot) {
 void StepLoop::evaluate(std::int64_t step, const StepData& data) {
   device_.enter_step(step);
   prefetch_weights();
-  quantise_ahead(step);
+  quantise_ahead(step, Passes::evaluation);
   packs_.load(data, compute_);
   loader_.wait_for_state(compute_);
   ++counters_.evaluations;
@@ -339,7 +404,7 @@ void StepLoop::evaluation(bool replay) {
   std::vector<Pass> passes;
   for (int m = 0; m < packs_.count(); ++m) passes.push_back({.forward = true, .microbatch = m});
   begin_passes(passes);
-  quantise_with_passes();
+  quantise_with_passes(Passes::evaluation);
   for (const Pass& scheduled : passes) {
     MicrobatchPass pass =
         pass_of(scheduled.microbatch, faulty("evaluation-with-dropout", false, true), replay);

@@ -94,9 +94,16 @@ class StepLoop {
   void prefetch_weights();
   // Makes the codes of fp8 weights: before the passes of a step or an evaluation, or, where a graph
   // of all passes may run them, with them.
-  void quantise_ahead(std::int64_t step);
-  void quantise_with_passes();
-  void quantise_weights();
+  enum class Passes : std::uint8_t { training, evaluation };
+  void quantise_ahead(std::int64_t step, Passes passes);
+  void quantise_with_passes(Passes passes);
+  void quantise_weights(Passes passes);
+  // Recipe delayed of fp8: behind the last backward pass of a step.
+  bool is_delayed() const;
+  ExponentRule exponent_rule(Passes passes) const;
+  void roll();
+  void roll_behind(const MicrobatchPass& pass);
+  void report_roll();
   void begin_passes(const std::vector<Pass>& passes);
   void end_passes(Sharder::Passes passes);
   void train_passes(int first, int end, bool replay);
@@ -136,6 +143,7 @@ class StepLoop {
   void put_back();
   std::int64_t most_set_aside() const;
   void append_counts(std::vector<MemoryRange>& all) const;
+  std::vector<MemoryRange> pending_amaxes() const;
   void run_capture_passes(const MicrobatchPass& captured, const Segment& segment,
                           ExtractedHooks& hooks);
   void run_capture_pass(const MicrobatchPass& pass, const Segment& segment, bool forward,

@@ -22,7 +22,8 @@ PassContext StepLoop::context(const MicrobatchPass& pass) {
           loader_.state(pass.training),
           pass.training,
           model_->workspace(),
-          model_->codes()};
+          model_->codes(),
+          exponent_rule(pass.training ? Passes::training : Passes::evaluation)};
 }
 
 HookCall StepLoop::hook_call(const MicrobatchPass& pass) const {
@@ -48,7 +49,7 @@ void StepLoop::forward(const MicrobatchPass& pass) {
   const PassContext context = this->context(pass);
   const MicrobatchInputs& inputs = loader_.inputs(pass.microbatch);
   const bool again = faulty("fp8-weights-quantised-in-every-pass", false, true);
-  if (again) quantise_weights();
+  if (again) quantise_weights(pass.training ? Passes::training : Passes::evaluation);
   if (poisons_padding_) {
     context.part("padding");
     model_->poison(pass.slot);

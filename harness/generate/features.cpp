@@ -422,6 +422,8 @@ constexpr Row kRows[] = {
               f.s.fp8.save_original_input != implied_original_inputs(f.s.model); }},
     {Trait::uncached_fp8_weights, "uncached fp8 weights", kSwitch,
      [](F f) { return multiplies_fp8(f.s) && !f.s.fp8.weight_cache; }},
+    {Trait::delayed_exponents, "delayed exponents", kSwitch,
+     [](F f) { return multiplies_fp8(f.s) && f.s.fp8.recipe == Fp8Recipe::delayed; }},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMostTraits);
@@ -430,11 +432,11 @@ constexpr bool is_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  return std::size(kRows) == static_cast<std::size_t>(Trait::uncached_fp8_weights) + 1;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::delayed_exponents) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 // Campaign files of before have a trait's bit where it was.
-static_assert(static_cast<int>(Trait::uncached_fp8_weights) == 164, "a new trait goes last");
+static_assert(static_cast<int>(Trait::delayed_exponents) == 165, "a new trait goes last");
 
 }  // namespace
 

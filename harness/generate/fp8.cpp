@@ -25,6 +25,16 @@ void take_fp8(Choices& c, Scenario& s) {
   s.fp8.save_original_input = implied_original_inputs(s.model);
 }
 
+// Its first step takes exponents of its own, so no graph may be captured before the second (L46).
+void draw_recipe(Choices& c, Scenario& s) {
+  const bool warms_up = !with_graphs(s) || s.cuda_graph.warmup_steps > 0;
+  if (with_reduction(s) || !warms_up || !c.one_in(3)) return;
+  s.fp8.recipe = Fp8Recipe::delayed;
+  s.fp8.history = c.pick<std::int64_t>({2, 1, 3, 1024});
+  if (c.one_in(3)) s.fp8.algorithm = Fp8Algorithm::most_recent;
+  s.fp8.margin = c.between(0, 2);
+}
+
 }  // namespace
 
 void widen_for_fp8(Scenario::Model& m) {
@@ -40,6 +50,7 @@ void draw_fp8(Choices& c, Scenario& s) {
     take_fp8(c, with);
     if (!check_legality(with).empty() || !check_built(with).empty()) return;
     s = with;
+    draw_recipe(c, s);
   }
   std::vector<Fp8Layer>& saved = s.fp8.save_original_input;
   for (int i = 0; i <= static_cast<int>(Fp8Layer::mamba_out_proj); ++i) {

@@ -172,6 +172,7 @@ enum class Trait : std::uint8_t {
   fp8,
   an_input_saved_beside_fp8,
   uncached_fp8_weights,
+  delayed_exponents,
 };
 
 }  // namespace lockstep

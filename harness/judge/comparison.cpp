@@ -62,6 +62,10 @@ std::vector<float> for_capacity(std::vector<float> boundaries, std::size_t count
   return boundaries;
 }
 
+bool holds_amaxes(const std::string& tensor) {
+  return tensor.ends_with("_amax") || tensor.ends_with("_history");
+}
+
 // An operand of fp8 with an Inf has no exponent: a violation, like a NaN (arithmetic.md 5.3).
 std::optional<std::int64_t> first_infinite(std::span<const float> values) {
   const auto found = std::ranges::find_if(values, [](float x) { return std::isinf(x); });
@@ -118,7 +122,7 @@ void StepComparison::compare(std::int64_t order, JudgeKind judge, FirstDifferenc
     return note(order, {judge, where.tensor + " has another shape", where});
   }
   auto index = first_mismatch(got, want);
-  if (!index && where.tensor.ends_with("_amax")) index = first_infinite(got);
+  if (!index && holds_amaxes(where.tensor)) index = first_infinite(got);
   if (!index) return;
   where.index = first + *index;
   where.row = where.index / cols;
@@ -129,7 +133,7 @@ void StepComparison::compare(std::int64_t order, JudgeKind judge, FirstDifferenc
   where.stored_ulp = where.bf16 ? bf16_ulp_distance(got[*index], want[*index]) : where.ulp;
   if (rows_of_pack) name_document(where, static_cast<std::int64_t>(want.size()) / cols, cols);
   const bool nan = is_nan_bits(got[*index]) || is_nan_bits(want[*index]);
-  const bool infinite = where.tensor.ends_with("_amax") && std::isinf(got[*index]);
+  const bool infinite = holds_amaxes(where.tensor) && std::isinf(got[*index]);
   note(order,
        {judge,
         where.tensor + (nan                                       ? " holds a NaN"
@@ -259,7 +263,7 @@ void StepComparison::backward_done(int microbatch, const std::vector<NamedTensor
   const std::int64_t order = kPerCall * calls_++;
   backwards_.insert(microbatch);
   if (!live || !has(microbatch) || !is_earlier(order)) return;
-  compare_left(order, microbatch, left);
+  compare_all(order, microbatch, left, want(microbatch).left_by_backward);
   if (!shows_gradients()) return;
   const std::vector<std::vector<float>> seen = read_each([](const ParameterView& view) {
     return StoredValues(view.microbatch_gradient ? view.microbatch_gradient : view.gradient);
@@ -268,14 +272,15 @@ void StepComparison::backward_done(int microbatch, const std::vector<NamedTensor
     compare_gradient(order, microbatch, engine_.parameters[i], seen[i]);
 }
 
-void StepComparison::compare_left(std::int64_t order, int microbatch,
-                                  const std::vector<NamedTensor>& left) {
+void StepComparison::compare_all(std::int64_t order, int microbatch,
+                                 const std::vector<NamedTensor>& left,
+                                 const std::vector<oracle::Tensor>& want) {
   std::vector<StoredValues> list;
   for (const NamedTensor& got : left) list.push_back(got.tensor);
   const std::vector<std::vector<float>> seen = engine_.read(list);
   std::map<std::string, std::size_t> by_name;
   for (std::size_t i = 0; i < left.size(); ++i) by_name[left[i].name] = i;
-  for (const oracle::Tensor& tensor : want(microbatch).left_by_backward) {
+  for (const oracle::Tensor& tensor : want) {
     const auto found = by_name.find(tensor.name);
     if (found == by_name.end()) {
       missing(order, JudgeKind::activation, where_is(microbatch, tensor.layer, "", tensor.name),
@@ -291,6 +296,11 @@ void StepComparison::compare_left(std::int64_t order, int microbatch,
     missing(order, JudgeKind::activation, where_is(microbatch, left[i].layer, left[i].op, name),
             "oracle");
   }
+}
+
+void StepComparison::rolled(const std::vector<NamedTensor>& histories) {
+  const std::int64_t order = kPerCall * calls_++;
+  if (is_earlier(order)) compare_all(order, -1, histories, expected_.want.histories);
 }
 
 void StepComparison::compare_gradient(std::int64_t order, int microbatch, const ParameterView& view,
@@ -511,6 +521,7 @@ void Comparison::backward_done(int microbatch, const std::vector<NamedTensor>& l
 void Comparison::evaluation_pass_done(int microbatch, const std::vector<NamedTensor>& activations) {
   last().evaluation_pass_done(microbatch, activations);
 }
+void Comparison::rolled(const std::vector<NamedTensor>& histories) { last().rolled(histories); }
 void Comparison::gradients_done() { last().gradients_done(); }
 void Comparison::step_done() { last().step_done(); }
 

@@ -96,6 +96,7 @@ class StepComparison : public StepListener {
                     bool live) override;
   void backward_done(int microbatch, const std::vector<NamedTensor>& left, bool live) override;
   void evaluation_pass_done(int microbatch, const std::vector<NamedTensor>& activations) override;
+  void rolled(const std::vector<NamedTensor>& histories) override;
   void gradients_done() override;
   void step_done() override;
 
@@ -139,7 +140,9 @@ class StepComparison : public StepListener {
                     const std::vector<float>& want, std::int64_t cols);
   void compare_scalar(std::int64_t order, JudgeKind judge, int microbatch,
                       const std::string& tensor, float got, float want);
-  void compare_left(std::int64_t order, int microbatch, const std::vector<NamedTensor>& left);
+  // Compares tensors with as many of the oracle's, by name. `microbatch`: -1 for none.
+  void compare_all(std::int64_t order, int microbatch, const std::vector<NamedTensor>& left,
+                   const std::vector<oracle::Tensor>& want);
   void compare_gradient(std::int64_t order, int microbatch, const ParameterView& view,
                         const std::vector<float>& got);
   std::vector<std::vector<float>> read_each(StoredValues (*member)(const ParameterView&)) const;
@@ -180,6 +183,7 @@ class Comparison : public StepListener {
                     bool live) override;
   void backward_done(int microbatch, const std::vector<NamedTensor>& left, bool live) override;
   void evaluation_pass_done(int microbatch, const std::vector<NamedTensor>& activations) override;
+  void rolled(const std::vector<NamedTensor>& histories) override;
   void gradients_done() override;
   void step_done() override;
 

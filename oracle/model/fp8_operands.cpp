@@ -3,6 +3,8 @@
 #include <map>
 #include <stdexcept>
 
+#include "scenarios/schema/words.h"
+
 namespace lockstep::oracle {
 namespace {
 
@@ -37,6 +39,19 @@ std::size_t Fp8Operands::number(int layer, Fp8Layer word, Fp8Role role, std::int
       return one.first + static_cast<int>(role) * one.experts + expert;
   }
   throw std::logic_error("the layer has no such fp8 product");
+}
+
+const Fp8Operands::Word& Fp8Operands::word_of(std::size_t number) const {
+  std::size_t last = 0;
+  while (last + 1 < words_.size() && words_[last + 1].first <= number) ++last;
+  return words_.at(last);
+}
+
+std::string Fp8Operands::name(std::size_t number) const {
+  const Word& word = word_of(number);
+  const char* const roles[] = {"x", "w", "dy"};
+  return "layers." + std::to_string(word.layer) + "." + lockstep::word(word.word) + "." +
+         roles[static_cast<int>(roles_[number])];
 }
 
 }  // namespace lockstep::oracle

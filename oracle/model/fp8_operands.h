@@ -20,6 +20,9 @@ class Fp8Operands {
   explicit Fp8Operands(const Scenario::Model& model);
 
   std::size_t size() const { return roles_.size(); }
+  // "layers.2.mlp_fc1.x" of one that has no experts.
+  std::string name(std::size_t number) const;
+  int layer(std::size_t number) const { return word_of(number).layer; }
   // `expert` is 0 where the word has no experts. The word must be one of the layer.
   std::size_t number(int layer, Fp8Layer word, Fp8Role role, std::int64_t expert) const;
   const Fp8Type& type(std::size_t number) const {
@@ -33,6 +36,7 @@ class Fp8Operands {
     std::int64_t experts;
     std::size_t first;
   };
+  const Word& word_of(std::size_t number) const;
   std::vector<Word> words_;
   std::vector<Fp8Role> roles_;
 };

@@ -113,6 +113,39 @@ TEST(Fp8, ARunGoesOnFromAFile) {
   EXPECT_EQ(whole.digest, resumed.digest);
 }
 
+TEST(Fp8, NothingOfTheRecipeDelayedDependsOnHowItIsRun) {
+  Scenario a = base();
+  a.training.steps = 5;
+  a.fp8.recipe = Fp8Recipe::delayed;
+  a.fp8.history = 2;
+  a.fp8.margin = 1;
+  const auto data = open_data(a);
+  const Outcome want = run(a, *data);
+  for (const GraphImpl impl : {GraphImpl::none, GraphImpl::full_iteration, GraphImpl::partial}) {
+    Scenario b = a;
+    b.cuda_graph.impl = impl;
+    b.cuda_graph.capture_passes = impl == GraphImpl::partial ? 1 : 0;
+    b.fp8.weight_cache = impl == GraphImpl::none;
+    EXPECT_EQ(difference(want, run(b, *data)), "");
+  }
+  EXPECT_EQ(want.digest, run_resumed(a, *data, 3).digest);
+  a.fp8.recipe = Fp8Recipe::current;
+  EXPECT_NE(difference(want, run(a, *data)), "");
+}
+
+// Step 0 takes each exponent from its own operand, as recipe current does.
+TEST(Fp8, TheFirstStepOfDelayedIsThatOfCurrent) {
+  Scenario a = base();
+  a.training.steps = 1;
+  a.training.eval_every = 0;
+  a.cuda_graph.impl = GraphImpl::none;
+  Scenario b = a;
+  b.fp8.recipe = Fp8Recipe::delayed;
+  b.fp8.margin = 3;
+  const auto data = open_data(a);
+  EXPECT_EQ(difference(run(a, *data), run(b, *data)), "");
+}
+
 TEST(Fp8, OtherBitsThanBf16) {
   const Scenario s = base();
   Scenario wider = s;

@@ -267,7 +267,7 @@ TEST_F(CommandLine, AFileRunsOnceInEachPrecision) {
 
 TEST_F(CommandLine, WhatIsNotBuiltIsRefused) {
   const Ran ran =
-      verify("schema: 1\nname: narrow\nnumerics: [fp32, fp8]\nfp8: {recipe: delayed}\n");
+      verify("schema: 1\nname: narrow\nnumerics: [fp32, fp8]\nmodel: {pattern: \"ME\"}\n");
   EXPECT_EQ(ran.status, 2);
   EXPECT_THAT(ran.err, HasSubstr("[L00]"));
 }
@@ -360,7 +360,7 @@ TEST_F(CommandLine, DescribeNeedsNoDevice) {
   const Ran unbuilt =
       run_lockstep("describe " + folder_.file("fp8.yaml",
                                               "schema: 1\nname: a\nnumerics: [fp8]\n"
-                                              "fp8: {recipe: delayed}\n"));
+                                              "model: {pattern: \"ME\"}\n"));
   EXPECT_EQ(unbuilt.status, 2);
   EXPECT_THAT(unbuilt.out, HasSubstr("layers.0.in_proj.weight"));
   EXPECT_THAT(unbuilt.err, HasSubstr("[L00]"));
