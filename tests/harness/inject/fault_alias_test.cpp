@@ -28,7 +28,8 @@ std::vector<Scenario> scenarios() {
                                         "moe-router-offload",
                                         "recompute-offload",
                                         "recompute-whole-modules",
-                                        "offload-captured"};
+                                        "offload-captured",
+                                        "fp8-eager"};
   std::vector<Scenario> cases;
   std::vector<ScenarioError> errors;
   for (const std::string& file : scenario_files(library_folder())) {
