@@ -87,6 +87,16 @@ Scenario without_shards() {
   return s;
 }
 
+Scenario in_fp8() {
+  Scenario s = graphs();
+  s.numerics = {Numerics::fp8};
+  s.model.hidden = 32;
+  s.model.pattern = "M*-M-";
+  s.model.mlp.hidden = 48;
+  s.fsdp.strategy = Sharding::optim_grads;  // Its weights are quantised once a step.
+  return s;
+}
+
 struct Held {
   Scenario scenario;
   std::unique_ptr<DataSource> data;
@@ -130,7 +140,7 @@ TEST(FsdpFaults, AreAllFound) {
   make_interceptor = planted_alias;
   std::vector<Held> all;
   for (const Scenario& s : {graphs(), whole_gradients(), experts(), three_ranks(), odd_widths(),
-                            without_shards(), a_rank_without_documents()}) {
+                            without_shards(), a_rank_without_documents(), in_fp8()}) {
     auto data = open_data(s);
     Outcome want = run_whole(s, *data);
     all.push_back({s, std::move(data), std::move(want)});
