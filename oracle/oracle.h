@@ -28,7 +28,7 @@ struct MicrobatchResult {
   // The values that each op wrote, forward and backward, if kept: by op and operand
   // (docs/tensors.md), such as "conv_backward.dx".
   std::vector<Tensor> written = {};
-  // What the backward pass leaves, if activations are kept: amax and exponent of each dY in fp8.
+  // Tensors of the backward pass, if activations are kept: amax and exponent of each dY in fp8.
   std::vector<Tensor> left_by_backward = {};
 };
 

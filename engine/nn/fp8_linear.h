@@ -1,4 +1,4 @@
-// The products of a linear layer in fp8 numerics: arithmetic.md 5.4 and 5.5, recipe current. The
+// The products of a linear layer in fp8 numerics: arithmetic.md 5.4 and 5.5, both recipes. The
 // weight's codes are those of Parameters::quantise; X and dY are quantised here, in the pass.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// What such a layer leaves in a slot.
+// The tensors of such a layer in a slot.
 struct Fp8Saved {
   Tensor<e4m3> x;                         // [in, T up to 16], transposed.
   Tensor<std::uint32_t> x_amax, dy_amax;  // [1, 1], as all that follow.

@@ -118,7 +118,7 @@ class StepLoop {
   // Returns the boundaries of the pack and the activations of a pass, with the addresses at which
   // they can be read now.
   std::vector<NamedTensor> activations(const MicrobatchPass& pass);
-  // What its backward pass leaves.
+  // The named tensors that its backward pass writes.
   std::vector<NamedTensor> left_by_backward(int slot);
   std::vector<NamedTensor> evaluated(int slot);  // What an evaluation leaves there.
 

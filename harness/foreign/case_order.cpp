@@ -8,8 +8,8 @@ namespace lockstep::foreign {
 namespace {
 
 constexpr std::size_t kWaiting = 1024;
-// In turns: the oldest, so that no case waits for ever, and the best of all or of those that have
-// the feature that was judged least.
+// Turn 0 takes the oldest case, so that none waits for ever; odd turns take the best of all, and
+// even turns the best of those that have the feature that was judged least.
 constexpr std::int64_t kTurns = 5;
 // A number of ranks is worth this at first, and less each time: their effort would leave them last.
 constexpr double kOfRanks = 60;

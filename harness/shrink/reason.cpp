@@ -115,8 +115,8 @@ std::string tensor_kind(const std::string& tensor) {
 
 std::string reason_kind(const std::string& reason) {
   if (const std::string counter = counter_kind(reason); !counter.empty()) return counter;
-  // What was seen before a contract broke is another effect of the same bug; which layer kept the
-  // memory that grew is a place.
+  // The text behind "; before it " tells another effect of the same bug, and that behind
+  // "; grown by " a place. Neither is part of the kind.
   std::string own = reason.substr(0, reason.find("; before it "));
   own.erase(std::min(own.find("; grown by "), own.size()));
   std::istringstream words(

@@ -36,7 +36,6 @@ std::int64_t most_documents(const Scenario& s) {
   return most;
 }
 
-// Nothing is to be cut where nothing is longer than a pack.
 // Layers must be there, and none that is implied may lack (rules L47, L48).
 void settle_original_inputs(Scenario& s) {
   std::vector<Fp8Layer>& saved = s.fp8.save_original_input;
@@ -47,6 +46,7 @@ void settle_original_inputs(Scenario& s) {
   std::sort(saved.begin(), saved.end());
 }
 
+// Nothing is to be cut where nothing is longer than a pack.
 void settle_long_documents(Scenario::Data& d) {
   if (d.kind != DataKind::lengths || d.long_documents != LongDocuments::truncate) return;
   std::int64_t longest = 0;
