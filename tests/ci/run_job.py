@@ -54,8 +54,8 @@ def jobs_of(root, pipeline):
 def copy_tree(root, folder):
     """The tree as a checkout has it: what git knows, or where there is no git, all but builds."""
     # Root may be asked for the checkout of somebody else, which git refuses unless it is told.
-    listed = subprocess.run(["git", "-c", "safe.directory=*", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"], capture_output=True, check=False)
-    if listed.returncode:
+    listed = shutil.which("git") and subprocess.run(["git", "-c", "safe.directory=*", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"], capture_output=True, check=False)
+    if listed is None or listed.returncode:
         left_out = lambda here, names: {name for name in names if name == ".git" or (
             name.startswith("build") and (pathlib.Path(here) / name).is_dir())}
         shutil.copytree(root, folder, ignore=left_out, dirs_exist_ok=True)
