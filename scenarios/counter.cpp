@@ -7,8 +7,8 @@ namespace lockstep {
 namespace {
 
 // In the order of the enumerators.
-const std::array<std::string, 46>& all_names() {
-  static const std::array<std::string, 46> list{"graphs_captured",
+const std::array<std::string, 47>& all_names() {
+  static const std::array<std::string, 47> list{"graphs_captured",
                                                 "graph_replays",
                                                 "eager_fallbacks",
                                                 "graphs_evicted",
@@ -52,6 +52,7 @@ const std::array<std::string, 46>& all_names() {
                                                 "fp8_products",
                                                 "fp8_casts",
                                                 "weight_casts",
+                                                "amax_exchanges",
                                                 "door_faults_struck",
                                                 "planted_fault_met"};
   return list;

@@ -54,6 +54,7 @@ enum class Counter : std::uint8_t {
   fp8_products,         // Products of layers that multiply codes (arithmetic.md 5.1).
   fp8_casts,            // X and dY; both layouts of the codes are one.
   weight_casts,         // W, for all passes until the next.
+  amax_exchanges,       // Calls that exchange pending amaxes (arithmetic.md 5.5).
   // Those of planted faults are in results alone; `expect.counters` may not name them.
   door_faults_struck,  // How often a fault at the device met its call.
   planted_fault_met    // The same of any planted fault, at the device or in the code.

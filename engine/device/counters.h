@@ -14,6 +14,7 @@ struct RankCounters {
   std::int64_t fp8_products = 0;
   std::int64_t fp8_casts = 0;  // X and dY; both layouts of the codes are one.
   std::int64_t weight_casts = 0;
+  std::int64_t amax_exchanges = 0;  // Calls between the ranks, one with itself alone included.
 };
 
 struct DeviceCounters {

@@ -80,9 +80,9 @@ Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& 
     parameters_.back().fp8.cached = scenario.fp8.weight_cache;
   }
   const bool delayed = multiplies_fp8(scenario) && scenario.fp8.recipe == Fp8Recipe::delayed;
-  if (delayed) make_scaling(pool, scenario.fp8.history);
   const int buckets = layout_ == nullptr ? 0 : static_cast<int>(layout_->buckets.size());
-  exchanged.reserve(exchanged_bytes());
+  exchanged.reserve(exchanged_bytes(delayed));
+  if (delayed) make_scaling(pool, exchanged, scenario.fp8.history);
   for (int b = 0; b < buckets; ++b) make_bucket(pool, exchanged, b);
   std::stable_sort(
       views_.begin(), views_.end(),
@@ -122,20 +122,28 @@ Fp8Weight Parameters::make_codes(TensorPool& pool, const ParameterSpec& spec) {
           .scale = pool.make<float>(1, 1)};
 }
 
-// Operands in the order of layers, in a layer of its words, in a word X, then W.
-void Parameters::make_scaling(TensorPool& pool, std::int64_t history) {
-  const std::int64_t words = std::ranges::count_if(
-      parameters_, [](const Parameter& p) { return static_cast<bool>(p.fp8); });
-  const auto make = [&](std::int64_t n) -> Fp8Scaling {
-    return {pool.make<std::uint32_t>(1, n), pool.make<std::uint32_t>(n, history),
-            pool.make<std::int32_t>(1, n)};
+std::int64_t Parameters::fp8_words() const {
+  return std::ranges::count_if(parameters_,
+                               [](const Parameter& p) { return static_cast<bool>(p.fp8); });
+}
+
+// Operands in the order of layers, in a layer of its words, in a word X, then W; behind these dY.
+void Parameters::make_scaling(TensorPool& pool, TensorPool& exchanged, std::int64_t history) {
+  const std::int64_t words = fp8_words();
+  pending_.own = (layout_ == nullptr ? pool : exchanged).make<std::uint32_t>(1, 3 * words);
+  if (layout_ != nullptr)
+    pending_.of_ranks = exchanged.make<std::uint32_t>(layout_->ranks, 3 * words);
+  const auto make = [&](std::int64_t first, std::int64_t n) -> Fp8Scaling {
+    const Tensor<std::uint32_t> none, all = pending_.of_ranks;
+    return {pending_.own.columns(first, n), pool.make<std::uint32_t>(n, history),
+            pool.make<std::int32_t>(1, n), all ? all.columns(first, n) : none};
   };
   const auto of = [&](const Fp8Scaling& all, std::int64_t n) -> Fp8Delayed {
     return {all.pending.columns(n, 1), tensor(all.history.data + n * history, 1, history),
             all.exponent.columns(n, 1)};
   };
-  scaling_of_inputs_ = make(2 * words);
-  scaling_of_gradients_ = make(words);
+  scaling_of_inputs_ = make(0, 2 * words);
+  scaling_of_gradients_ = make(2 * words, words);
   std::int64_t word = 0;
   for (Parameter& p : parameters_) {
     if (!p.fp8) continue;
@@ -148,9 +156,13 @@ void Parameters::make_scaling(TensorPool& pool, std::int64_t history) {
 
 // ---- Sharded ------------------------------------------------------------------------------------
 
-// The sizes of the tensors that make_bucket() makes in the pool `exchanged`.
-std::vector<std::int64_t> Parameters::exchanged_bytes() const {
+// The sizes of the tensors that make_scaling() and make_bucket() make in the pool `exchanged`.
+std::vector<std::int64_t> Parameters::exchanged_bytes(bool delayed) const {
   std::vector<std::int64_t> bytes;
+  if (delayed && layout_ != nullptr) {
+    const auto own = 3 * fp8_words() * static_cast<std::int64_t>(sizeof(std::uint32_t));
+    bytes = {own, own * layout_->ranks};
+  }
   const int buckets = layout_ == nullptr ? 0 : static_cast<int>(layout_->buckets.size());
   for (int b = 0; b < buckets; ++b) {
     const Bucket& bucket = at(layout_->buckets, b);
@@ -264,10 +276,10 @@ void Parameters::initialize(const Stream& stream) const {
 // The padding of a bucket is exchanged with it, so it needs a value.
 void Parameters::zero_memory(const Stream& stream) const {
   for (const Fp8Scaling& scaling : {scaling_of_inputs_, scaling_of_gradients_}) {
-    clear(stream, scaling.pending);
     clear(stream, scaling.history);
     clear(stream, scaling.exponent);
   }
+  clear(stream, pending_.own);
   for (const BucketMemory& memory : buckets_) {
     for (const Tensor<float>& x :
          {memory.weight, memory.m, memory.v, memory.gradient, memory.accumulator}) {

@@ -15,6 +15,11 @@ namespace lockstep {
 struct Fp8Scaling {
   Tensor<std::uint32_t> pending, history;  // [1, n], [n, H]
   Tensor<std::int32_t> exponent;           // [1, n]
+  Tensor<std::uint32_t> of_ranks;          // [ranks, n] pending of every rank; absent if alone.
+};
+// Pending amaxes of all operands, in memory that ranks exchange.
+struct Fp8Pending {
+  Tensor<std::uint32_t> own, of_ranks;  // [1, n], [ranks, n], which is absent if alone.
 };
 // One operand's part of them; absent under recipe current.
 struct Fp8Delayed {
@@ -88,9 +93,10 @@ class Parameters {
   void clear_amaxes(const Stream& stream) const;
   void quantise(const Stream& stream, int first_layer, int end_layer,
                 const ExponentRule& rule) const;
-  // X and W have one, dY another; both are absent under recipe current.
+  // X and W have one, dY another; all are absent under recipe current.
   const Fp8Scaling& scaling_of_inputs() const { return scaling_of_inputs_; }
   const Fp8Scaling& scaling_of_gradients() const { return scaling_of_gradients_; }
+  const Fp8Pending& pending() const { return pending_; }
   // The start of a step.
   void zero_gradients(const Stream& stream) const;
   // What the microbatches of a step have added up.
@@ -121,11 +127,12 @@ class Parameters {
  private:
   void make_whole(TensorPool& pool, const ParameterSpec& spec);
   static Fp8Weight make_codes(TensorPool& pool, const ParameterSpec& spec);
-  std::vector<std::int64_t> exchanged_bytes() const;
+  std::vector<std::int64_t> exchanged_bytes(bool delayed) const;
   void make_bucket(TensorPool& pool, TensorPool& exchanged, int index);
   void add_views(const Bucket& bucket, const BucketMemory& memory);
   void zero_memory(const Stream& stream) const;
-  void make_scaling(TensorPool& pool, std::int64_t history);
+  std::int64_t fp8_words() const;
+  void make_scaling(TensorPool& pool, TensorPool& exchanged, std::int64_t history);
 
   const ParameterList list_;
   const ShardLayout* layout_;
@@ -136,6 +143,7 @@ class Parameters {
   std::uint32_t seed_low_, seed_high_;
   std::vector<Parameter> parameters_;
   Fp8Scaling scaling_of_inputs_, scaling_of_gradients_;
+  Fp8Pending pending_;
   std::vector<ParameterView> views_;
   std::vector<BucketMemory> buckets_;
 };

@@ -73,19 +73,21 @@ class Parts {
     }
   }
 
-  // Words and exponents are stored as the bits of floats.
   void add_scaling() {
     const Parameters& parameters = loop_.parameters();
-    const auto add_bits = [&](const char* name, auto values) {
-      auto* const bits = reinterpret_cast<float*>(values.data);
-      add({name, values.rows, values.cols, 0, true, {}}, tensor(bits, values.rows, values.cols));
-    };
     const bool saves = faulty("checkpoint-leaves-fp8-scaling", true, false);
     if (!parameters.scaling_of_inputs().history || !saves) return;
     add_bits("fp8/history of x and w", parameters.scaling_of_inputs().history);
     add_bits("fp8/history of dy", parameters.scaling_of_gradients().history);
     add_bits("fp8/exponent of x and w", parameters.scaling_of_inputs().exponent);
     add_bits("fp8/exponent of dy", parameters.scaling_of_gradients().exponent);
+  }
+
+  // The run that saves has given each rank the largest of all ranks.
+  void add_pending_amaxes() {
+    const bool saves = faulty("checkpoint-leaves-pending-amaxes", true, false);
+    if (loop_.parameters().pending().own && saves)
+      add_bits("fp8/pending", loop_.parameters().pending().own);
   }
 
   void add_gradients() {
@@ -140,6 +142,12 @@ class Parts {
   static std::string of_layer(const ExpertState& expert) {
     return "/layers." + std::to_string(expert.layer);
   }
+  // Words and exponents are stored as the bits of floats.
+  template <class T>
+  void add_bits(const char* name, Tensor<T> values) {
+    auto* const bits = reinterpret_cast<float*>(values.data);
+    add({name, values.rows, values.cols, 0, true, {}}, tensor(bits, values.rows, values.cols));
+  }
   void add(TensorShard shard, Tensor<float> values) {
     shard.values.resize(values.size());
     shards.push_back({std::move(shard), values});
@@ -191,6 +199,7 @@ std::vector<ResidentShard> resident_shards(const StepLoop& loop, const Progress&
     all.add_gradients();
     all.add_losses();
     all.add_counts();
+    all.add_pending_amaxes();
   }
   return std::move(all.shards);
 }

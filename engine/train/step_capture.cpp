@@ -81,8 +81,7 @@ std::int64_t StepLoop::most_set_aside() const {
 std::vector<MemoryRange> StepLoop::pending_amaxes() const {
   const bool keeps = faulty("fp8-capture-passes-record", is_delayed(), false);
   if (!keeps) return {};
-  return {range_of(parameters_.scaling_of_inputs().pending),
-          range_of(parameters_.scaling_of_gradients().pending)};
+  return {range_of(parameters_.pending().own)};
 }
 
 static void append(std::vector<MemoryRange>& all, const std::vector<MemoryRange>& more) {

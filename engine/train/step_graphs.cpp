@@ -43,6 +43,7 @@ void StepLoop::train_full_iteration(std::int64_t step) {
   if (!graphs_.has(key)) graphs_.capture(key, body);
   for (int m = 0; m < packs_.count(); ++m) loader_.wait_for(m, compute_);
   launch(key, body);
+  launched_roll_ = true;
   counters_.bytes_planned += offloader_.plan().bytes() * packs_.count();
   offloader_.count_launch(graphs_.ledger(key));
   for (int m = 0; m < packs_.count(); ++m) loader_.consumed(m, compute_);

@@ -183,13 +183,49 @@ ExponentRule StepLoop::exponent_rule(Passes passes) const {
           .holds = passes == Passes::evaluation || device_.place.step > 0};
 }
 
+// Every rank sends its words, those without documents too.
+void StepLoop::exchange_amaxes() const {
+  const Fp8Pending& pending = parameters_.pending();
+  if (!pending.of_ranks) return;
+  const std::size_t bytes = range_of(pending.own).bytes;
+  sharder_->communicator().all_gather(compute_, {"amaxes"}, pending.of_ranks.data, pending.own.data,
+                                      bytes);
+}
+
+void StepLoop::exchange_and_count() {
+  const bool is_empty = packs_.tokens_in(packs_.count() - 1) == 0;
+  const bool left_out = faulty("fp8-amaxes-not-exchanged-without-documents", false, is_empty);
+  if (!parameters_.pending().of_ranks || left_out) return;
+  exchange_amaxes();
+  device_.count(compute_, device_.counters.of(device_.place.rank).amax_exchanges);
+}
+
+bool StepLoop::rolled_in_graph() const {
+  return faulty("fp8-history-rolled-twice", launched_roll_, false);
+}
+
+bool StepLoop::exchanges(bool behind_passes) const {
+  return faulty("fp8-amaxes-exchanged-before-the-last-pass", behind_passes, !behind_passes);
+}
+
+void StepLoop::exchange_behind_passes() {
+  if (exchanges(true) && !rolled_in_graph()) exchange_and_count();
+}
+
+void StepLoop::roll_behind_passes() {
+  if (!rolled_in_graph()) roll();
+  if (options_.listener != nullptr) report_roll();
+}
+
 void StepLoop::roll() {
   if (!is_delayed()) return;
   const StepLocationScope scope(device_, -1, "scaling");
   const auto submit = [&]<class F>(const Fp8Scaling& scaling) {
     const Scenario::Fp8& fp8 = scenario_.fp8;
+    const Tensor<std::uint32_t> none;
     compute_.submit(Fp8Roll<F>{.state = loader_.state(true),
                                .pending = scaling.pending,
+                               .of_ranks = faulty("fp8-amaxes-of-one-rank", scaling.of_ranks, none),
                                .history = scaling.history,
                                .k = scaling.exponent,
                                .margin = static_cast<std::int32_t>(fp8.margin),
@@ -202,11 +238,13 @@ void StepLoop::roll() {
 // For a planted fault: a roll belongs to the step, not to a pass.
 void StepLoop::roll_behind(const MicrobatchPass& pass) {
   const bool rolls = faulty("fp8-rolls-in-every-pass", false, pass.microbatch + 1 < packs_.count());
-  if (rolls) roll();
+  if (!rolls) return;
+  exchange_and_count();
+  roll();
 }
 
 void StepLoop::report_roll() {
-  if (!is_delayed() || options_.listener == nullptr) return;
+  if (!is_delayed()) return;
   std::vector<NamedTensor> histories;
   for (const ParameterSpec& spec : parameters_.specs()) {
     if (!spec.fp8_layer) continue;
@@ -248,6 +286,7 @@ void StepLoop::end_passes(Sharder::Passes passes) {
 
 void StepLoop::train(std::int64_t step, int first, int end) {
   device_.enter_step(step);
+  launched_roll_ = false;
   if (scenario_.cuda_graph.impl != GraphImpl::full_iteration) {
     train_passes(first, end, replays(step));
   } else if (first == 0 && end == packs_.count()) {
@@ -257,7 +296,6 @@ void StepLoop::train(std::int64_t step, int first, int end) {
     train_passes(first, end, false);
   }
   device_.enter_step(step);
-  if (end == packs_.count()) report_roll();
 }
 
 void StepLoop::train_passes(int first, int end, bool replay) {
@@ -281,7 +319,6 @@ void StepLoop::train_passes(int first, int end, bool replay) {
     }
   }
   note(outstanding, end - first);
-  if (end == packs_.count()) roll();
   end_passes(end == packs_.count() ? Sharder::Passes::complete : Sharder::Passes::some);
 }
 
@@ -312,6 +349,7 @@ void StepLoop::train_forward(const MicrobatchPass& pass) {
 }
 
 void StepLoop::train_backward(const MicrobatchPass& pass) {
+  if (exchanges(false) && pass.microbatch + 1 == packs_.count()) exchange_and_count();
   backward(pass);
   roll_behind(pass);
   const bool waits = faulty("host-waits-in-every-pass", false, true);
@@ -337,8 +375,9 @@ void StepLoop::iteration() {
     passes[i].forward ? forward(pass) : backward(pass);
   }
   note(outstanding, packs_.count());
-  roll();
   end_passes(Sharder::Passes::complete);
+  exchange_and_count();
+  roll();
   if (sharder_) sharder_->await_gradients();  // A capture must join every stream that it forked.
   offloader_.drain();
 }

@@ -42,6 +42,14 @@ class StepLoop {
   void train(std::int64_t step, int first, int end);
   void evaluate(std::int64_t step, const StepData& data);
 
+  // Recipe delayed of fp8. The ranks exchange what is pending, in a group with other exchanges, and
+  // history and exponents change: behind the last backward pass of a step, unless its graph holds
+  // both.
+  void exchange_behind_passes();
+  void roll_behind_passes();
+  // The exchange alone, which counts as none of a roll.
+  void exchange_amaxes() const;
+
   const Stream& compute() const { return compute_; }
   const Parameters& parameters() const { return parameters_; }
   Loader& loader() { return loader_; }
@@ -98,9 +106,12 @@ class StepLoop {
   void quantise_ahead(std::int64_t step, Passes passes);
   void quantise_with_passes(Passes passes);
   void quantise_weights(Passes passes);
-  // Recipe delayed of fp8: behind the last backward pass of a step.
+  // Recipe delayed of fp8.
   bool is_delayed() const;
   ExponentRule exponent_rule(Passes passes) const;
+  bool rolled_in_graph() const;
+  bool exchanges(bool behind_passes) const;
+  void exchange_and_count();
   void roll();
   void roll_behind(const MicrobatchPass& pass);
   void report_roll();
@@ -175,6 +186,7 @@ class StepLoop {
   std::unique_ptr<CapturePasses> capture_passes_;  // Null if captures have none.
   RunCounters counters_;
   std::int64_t first_step_ = -1;  // That this loop has begun; -1: none.
+  bool launched_roll_ = false;    // A graph of the step held it.
 };
 
 }  // namespace lockstep

@@ -152,8 +152,9 @@ StepResult Trainer::step() {
   return result;
 }
 
-// While the gradients of one unit are reduced, those of the units before it are summed. Norm and
-// losses are exchanged in one group, because each call by itself would make every rank wait.
+// While the gradients of one unit are reduced, those of the units before it are summed. Norm,
+// losses and amaxes are exchanged in one group, because each call by itself would make every rank
+// wait.
 void Trainer::Impl::sum_gradients(const Stream& stream) {
   const int count = static_cast<int>(loop.parameters().specs().size());
   Sharder* const sharder = loop.sharder();
@@ -170,6 +171,7 @@ void Trainer::Impl::sum_gradients(const Stream& stream) {
   const auto exchange = [&] {
     norm_sequence.exchange(stream);
     results.exchange(microbatches_done);
+    loop.exchange_behind_passes();
   };
   communicator() == nullptr ? exchange() : communicator()->grouped(exchange);
 }
@@ -181,6 +183,7 @@ void Trainer::Impl::optimize() {
   stream.submit(GradientNorm{.sums = norm_sequence.sums(stream),
                              .norm = norm,
                              .max_norm = static_cast<float>(scenario.training.optimizer.clip)});
+  loop.roll_behind_passes();
   device.place.part = "expert_bias";
   update_biases(stream, loop.expert_states(), communicator());
   device.place.part = "optimizer";

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -43,9 +44,24 @@ Progress Trainer::Impl::progress() const {
           .folds = folds_within_a_step(scenario, ranks())};
 }
 
+// Gives each rank the largest of all ranks, which is what the step rolls.
+void Trainer::Impl::share_pending_amaxes() const {
+  const auto [own, of_ranks] = loop.parameters().pending();
+  if (!of_ranks) return;
+  loop.exchange_amaxes();
+  const std::vector<std::uint32_t> all = read(of_ranks);
+  std::vector<std::uint32_t> most(own.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::uint32_t& word = most[i % most.size()];
+    word = std::max(word, all[i]);
+  }
+  write(own, most);
+}
+
 void Trainer::save(const std::string& path) const {
   const Impl& my = *impl_;
   const Progress progress = my.progress();
+  if (progress.microbatches > 0) my.share_pending_amaxes();
   const Metadata identity = run_identity(my.scenario);
   RunState state{identity, {}};
   state.metadata.merge(metadata_of(progress));
@@ -106,6 +122,8 @@ void Trainer::load(const std::string& path) {
   for (const ExpertState& expert : my.loop.expert_states()) {
     if (expert.bias) my.write(expert.step, std::vector<std::int32_t>(expert.step.size()));
   }
+  if (const Tensor<std::uint32_t> pending = my.loop.parameters().pending().own)
+    my.write(pending, std::vector<std::uint32_t>(pending.size()));  // A step may have begun.
   for (std::size_t i = 0; i < shards.size(); ++i) my.restore(shards[i], state.shards[i]);
   my.loop.parameters().round(my.loop.compute());
   gather_again(my.loop.sharder());

@@ -54,6 +54,7 @@ struct Trainer::Impl {
   // Checkpoints.
   template <class T>
   void write(Tensor<T> tensor, const std::vector<T>& values) const;
+  void share_pending_amaxes() const;
   Progress progress() const;
   std::vector<ResidentShard> shards_at(const Progress& progress) const;
   void require_continuable(const std::string& path, const Progress& progress) const;

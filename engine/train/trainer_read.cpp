@@ -86,6 +86,7 @@ Counters device_counters(Device& device) {
           {Counter::fp8_products, device.counters.of(rank).fp8_products},
           {Counter::fp8_casts, device.counters.of(rank).fp8_casts},
           {Counter::weight_casts, device.counters.of(rank).weight_casts},
+          {Counter::amax_exchanges, device.counters.of(rank).amax_exchanges},
           {Counter::delays_applied, device.counters.delays},
           {Counter::bytes_poisoned, device.backend().bytes_poisoned()},
           {Counter::bytes_poisoned_padding, device.counters.bytes_poisoned}};

@@ -275,6 +275,9 @@ void add_fp8(const Scenario& scenario, const Totals& totals, std::vector<Expecta
       Counter::fp8_casts, (2 * all + again) * totals.microbatches + all * totals.evaluated,
       "X and dY of each layer in a microbatch, X again as fp8.save_original_input says, and "
       "X in an evaluation"));
+  list.push_back(exactly(Counter::amax_exchanges,
+                         amax_exchanges_of_step(scenario) * scenario.training.steps,
+                         "fp8.recipe delayed, a step of several ranks or beside shards"));
   if (!scenario.fp8.weight_cache) {
     list.push_back(exactly(Counter::weight_casts,
                            all * (2 * totals.microbatches + totals.evaluated),

@@ -18,7 +18,8 @@ constexpr Counter kOfStructure[] = {Counter::graphs_captured,
                                     Counter::late_gathers,
                                     Counter::offloads_in_flight,
                                     Counter::spare_buffers,
-                                    Counter::bytes_shared};
+                                    Counter::bytes_shared,
+                                    Counter::amax_exchanges};
 constexpr Counter kOfWork[] = {Counter::tokens_dropped,
                                Counter::pairs_routed,
                                Counter::experts_used,

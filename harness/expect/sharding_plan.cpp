@@ -199,7 +199,13 @@ std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan&
                                   : once                                ? 1
                                                                         : 2;
   return std::ssize(plan.buckets) * reductions +
-         unit_gathers(scenario, plan, passes(microbatches, scenario.training.in_flight));
+         unit_gathers(scenario, plan, passes(microbatches, scenario.training.in_flight)) +
+         amax_exchanges_of_step(scenario);
+}
+
+std::int64_t amax_exchanges_of_step(const Scenario& scenario) {
+  const bool delayed = multiplies_fp8(scenario) && scenario.fp8.recipe == Fp8Recipe::delayed;
+  return delayed && with_reduction(scenario) ? 1 : 0;
 }
 
 std::int64_t collectives_of_forward_passes(const Scenario& scenario, const ShardingPlan& plan,

@@ -141,31 +141,6 @@ constexpr Trait kWithoutFp8[] = {bf16,
                                  offload_delayed,
                                  offload_captured};
 
-// L46, and what needs an exchange of amaxes, which is not built (L00).
-constexpr Trait kWithoutDelayed[] = {no_warm_up,
-                                     several_ranks,
-                                     more_than_two_ranks,
-                                     more_than_four_ranks,
-                                     ranks_asked_to_be_local,
-                                     ranks_without_shards,
-                                     delays_of_one_rank,
-                                     delays_of_exchanges,
-                                     shards,
-                                     sharded_optimizer,
-                                     sharded_gradients,
-                                     sharded_parameters,
-                                     shards_on_one_rank,
-                                     several_units,
-                                     units_of_a_list,
-                                     a_persistent_buffer,
-                                     no_persistent_buffers,
-                                     temporary_buffers,
-                                     no_prefetch,
-                                     prefetch_of_two,
-                                     a_cut_embedding,
-                                     resumed_within_a_step,
-                                     resumed_on_other_ranks};
-
 constexpr std::size_t pair_of(Trait one, Trait other) {
   return static_cast<std::size_t>(one) * kMostTraits + static_cast<std::size_t>(other);
 }
@@ -178,7 +153,7 @@ std::vector<bool> excluded_pairs() {
   for (const Exclusion& exclusion : exclusions()) {
     for (const Trait other : exclusion.others) exclude(exclusion.one, other);
   }
-  for (const Trait other : kWithoutDelayed) exclude(delayed_exponents, other);
+  exclude(delayed_exponents, no_warm_up);  // L46.
   for (const Trait other : kWithoutFp8) {
     exclude(fp8, other);
     exclude(an_input_saved_beside_fp8, other);

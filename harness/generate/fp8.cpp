@@ -28,7 +28,7 @@ void take_fp8(Choices& c, Scenario& s) {
 // Its first step takes exponents of its own, so no graph may be captured before the second (L46).
 void draw_recipe(Choices& c, Scenario& s) {
   const bool warms_up = !with_graphs(s) || s.cuda_graph.warmup_steps > 0;
-  if (with_reduction(s) || !warms_up || !c.one_in(3)) return;
+  if (!warms_up || !c.one_in(3)) return;
   s.fp8.recipe = Fp8Recipe::delayed;
   s.fp8.history = c.pick<std::int64_t>({2, 1, 3, 1024});
   if (c.one_in(3)) s.fp8.algorithm = Fp8Algorithm::most_recent;

@@ -36,6 +36,7 @@ std::string counted_call(const std::string &reason) {
       {fp8_products, "fp8_linear_forward and the two products of its backward pass"},
       {fp8_casts, "fp8_cast of activations and their gradients"},
       {weight_casts, "fp8_cast of weights"},
+      {amax_exchanges, "exchanges of amaxes"},
       {bytes_planned, kCopies},
       {bytes_offloaded, kCopies},
       {bytes_reloaded, kCopies},

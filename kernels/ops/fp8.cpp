@@ -69,6 +69,7 @@ void check(const Fp8Roll<F>& op) {
   const std::int64_t n = op.pending.cols;
   require_shape(op.state, 1, 1, "state is [1, 1]");
   require_shape(op.pending, 1, n, "pending is [1, n]");
+  if (op.of_ranks) require_shape(op.of_ranks, op.of_ranks.rows, n, "of_ranks is [ranks, n]");
   require_shape(op.history, n, op.history.cols, "history is [n, H]");
   require_shape(op.k, 1, n, "k is [1, n]");
   require(op.margin >= 0, "a margin is not negative");

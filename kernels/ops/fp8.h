@@ -50,16 +50,18 @@ struct Fp8Exponent {
   Out<std::int32_t> k;                // [1, S]
   Out<float> scale;                   // [1, S] 2^-k
 };
-// The roll of recipe delayed, for n operands of one type, once a step; t = state.step.
+// The roll of recipe delayed, for n operands of one type, once a step; t = state.step. What it
+// rolls is the maximum over `of_ranks`, if there are any; otherwise what is pending here.
 template <class F>
 struct Fp8Roll {
   static constexpr const char* kName = "fp8_roll";
-  In<StepState> state;           // [1, 1]
-  Accum<std::uint32_t> pending;  // [1, n] max over all ranks; 0 afterwards.
-  Accum<std::uint32_t> history;  // [n, H]
-  Accum<std::int32_t> k;         // [1, n]
-  std::int32_t margin = 0;       // 0..8
-  bool most_recent = false;      // Else the maximum of the history.
+  In<StepState> state;              // [1, 1]
+  Accum<std::uint32_t> pending;     // [1, n] 0 afterwards.
+  In<std::uint32_t> of_ranks = {};  // [ranks, n] pending of every rank, or absent.
+  Accum<std::uint32_t> history;     // [n, H]
+  Accum<std::int32_t> k;            // [1, n]
+  std::int32_t margin = 0;          // 0..8
+  bool most_recent = false;         // Else the maximum of the history.
 };
 
 // codes[r, c] = q(x[r, c], k of the row's segment); rows not in use and columns behind the last 00.

@@ -41,7 +41,7 @@ LOCKSTEP_WORDS(Fp8Layer, "qkv_linear", "attn_proj", "mlp_fc1", "mlp_fc2", "mamba
 const std::vector<std::string>& counter_names() {
   static const std::vector<std::string> list = [] {
     std::vector<std::string> names;
-    for (int i = 0; i <= static_cast<int>(Counter::weight_casts); ++i)
+    for (int i = 0; i <= static_cast<int>(Counter::amax_exchanges); ++i)
       names.push_back(to_text(static_cast<Counter>(i)));
     return names;
   }();

@@ -90,7 +90,12 @@ __global__ void __launch_bounds__(kThreads) fp8_roll(Fp8Roll<F> op) {
   pdl_begin();
   const std::int64_t n = warp_item(), length = op.history.cols;
   if (n >= op.pending.cols) return;
-  const std::uint32_t pending = at(op.pending, 0, n);
+  std::uint32_t pending = op.of_ranks.data == nullptr ? at(op.pending, 0, n) : 0;
+  for (std::int64_t r = lane_index(); r < op.of_ranks.rows; r += kWarp) {
+    const std::uint32_t word = at(op.of_ranks, r, n);
+    pending = word > pending ? word : pending;
+  }
+  pending = __reduce_max_sync(0xffffffffu, pending);
   const std::int64_t place = op.state.data->step % static_cast<std::uint64_t>(length);
   std::uint32_t amax = pending;
   for (std::int64_t h = lane_index(); h < length && !op.most_recent; h += kWarp) {

@@ -63,7 +63,9 @@ void run(HostQueue, const Fp8Roll<F>& op) {
   const std::int64_t place = op.state.data->step % static_cast<std::uint64_t>(op.history.cols);
   for (std::int64_t n = 0; n < op.pending.cols; ++n) {
     std::uint32_t* history = op.history.row(n);
-    history[place] = op.pending.data[n];
+    history[place] = op.of_ranks ? 0 : op.pending.data[n];
+    for (std::int64_t r = 0; r < op.of_ranks.rows; ++r)
+      history[place] = std::max(history[place], op.of_ranks.row(r)[n]);
     const std::uint32_t amax =
         op.most_recent ? history[place] : *std::max_element(history, history + op.history.cols);
     if (amax > 0 && fp8_amax_is_finite(amax))

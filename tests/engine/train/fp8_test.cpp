@@ -9,7 +9,7 @@
 
 #include "scenarios/fp8.h"
 #include "scenarios/rules/check.h"
-#include "tests/engine/train/training_run.h"
+#include "tests/engine/fsdp/sharded_run.h"
 
 namespace lockstep::test {
 namespace {
@@ -131,6 +131,35 @@ TEST(Fp8, NothingOfTheRecipeDelayedDependsOnHowItIsRun) {
   EXPECT_EQ(want.digest, run_resumed(a, *data, 3).digest);
   a.fp8.recipe = Fp8Recipe::current;
   EXPECT_NE(difference(want, run(a, *data)), "");
+}
+
+TEST(Fp8, NoExponentOfDelayedDependsOnRanks) {
+  Scenario a = base();
+  a.training.steps = 4;
+  a.training.microbatches = 4;
+  a.fp8.recipe = Fp8Recipe::delayed;
+  a.fp8.history = 2;
+  a.fsdp.strategy = Sharding::optim_grads;
+  const auto data = open_data(a);
+  const Outcome want = run_whole(a, *data);
+  EXPECT_EQ(want.counters.at(Counter::amax_exchanges), 4);
+  Scenario alone = a;
+  alone.fsdp.strategy = Sharding::no_shard;
+  EXPECT_EQ(difference(want, run_whole(alone, *data)), "");
+  a.cuda_graph.impl = GraphImpl::full_iteration;
+  const Outcome replayed = run_whole(a, *data);
+  EXPECT_EQ(difference(want, replayed), "");
+  EXPECT_EQ(replayed.counters.at(Counter::amax_exchanges), 4);
+  a.cuda_graph.impl = GraphImpl::partial;
+  a.parallel.data = 2;
+  a.training.microbatches = 2;
+  for (const Sharding strategy : {Sharding::optim_grads, Sharding::optim_grads_params}) {
+    a.fsdp.strategy = strategy;
+    a.fp8.weight_cache = strategy == Sharding::optim_grads;
+    const Outcome ranks = run_whole(a, *data);
+    EXPECT_EQ(difference(want, ranks), "");
+    EXPECT_EQ(ranks.counters.at(Counter::amax_exchanges), 4);
+  }
 }
 
 // Step 0 takes each exponent from its own operand, as recipe current does.

@@ -147,12 +147,14 @@ void draw(OpBuilder& b, Fp8Exponent<F>& op) {
 template <class F>
 void draw(OpBuilder& b, Fp8Roll<F>& op) {
   const std::int64_t count = b.between(1, 20), length = b.one_of({1, 2, 16, 40, 100});
-  op = {.state = b.state(),
-        .pending = drawn_amaxes(b, 1, count),
-        .history = drawn_amaxes(b, count, length),
-        .k = drawn_exponents(b, count),
-        .margin = static_cast<std::int32_t>(b.between(0, 8)),
-        .most_recent = b.chance(2)};
+  op = {
+      .state = b.state(),
+      .pending = drawn_amaxes(b, 1, count),
+      .of_ranks = b.chance(2) ? drawn_amaxes(b, b.between(1, 40), count) : Tensor<std::uint32_t>{},
+      .history = drawn_amaxes(b, count, length),
+      .k = drawn_exponents(b, count),
+      .margin = static_cast<std::int32_t>(b.between(0, 8)),
+      .most_recent = b.chance(2)};
 }
 template <class F>
 void draw(OpBuilder& b, Fp8Cast<F>& op) {

@@ -59,6 +59,22 @@ TEST(Fp8Roll, HasTheVectorsOfTheContract) {
   EXPECT_EQ(rolled<e5m2>(pendings, 2, 1, true), (std::vector<I>{14, 14, 5, 5, 16, 60}));
 }
 
+TEST(Fp8Roll, TakesTheLargestOfAllRanks) {
+  std::vector<StepState> state(1);
+  std::vector<U> pending = {0x7f000000, 0x7f000000};
+  std::vector<U> of_ranks = {0x3f000000, 0, 0, 0x3fc00000, 0x3e800000, 0x3f000000};
+  std::vector<U> kept(2);
+  std::vector<I> k(2);
+  checked_run(Fp8Roll<e4m3>{.state = words(state),
+                            .pending = words(pending),
+                            .of_ranks = view(of_ranks, 3, 2),
+                            .history = view(kept, 2, 1),
+                            .k = words(k)});
+  EXPECT_EQ(kept, (std::vector<U>{0x3f000000, 0x3fc00000}));
+  EXPECT_EQ(k, (std::vector<I>{9, 8}));
+  EXPECT_EQ(pending, (std::vector<U>{0, 0}));
+}
+
 // A linear layer's operands and what the ops make of them.
 struct Layer {
   std::int64_t rows, in, out, experts = 1;
