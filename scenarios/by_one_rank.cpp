@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "scenarios/pass_order.h"
+
 namespace lockstep {
 
 Scenario by_one_rank(Scenario scenario) {
@@ -24,7 +26,8 @@ Scenario by_ranks(Scenario scenario, std::int64_t ranks) {
     change.microbatches = share(change.microbatches);
     fewest = std::min(fewest, change.microbatches);
   }
-  training.in_flight = std::min(training.in_flight, fewest);
+  training.in_flight =
+      depth_follows(scenario) ? scheduled_depth(scenario) : std::min(training.in_flight, fewest);
   training.resume_at.clear();
   scenario.parallel.data = ranks;
   return scenario;

@@ -58,6 +58,7 @@ enum class OffloadModule : std::uint8_t {
 };
 enum class Sharding : std::uint8_t { no_shard, optim, optim_grads, optim_grads_params };
 enum class Reduction : std::uint8_t { ordered, nccl };
+enum class PipelineSchedule : std::uint8_t { one_forward_one_backward, interleaved, gpipe };
 enum class Transport : std::uint8_t { automatic, local, shm, nccl };
 enum class Poison : std::uint8_t { fresh, freed, padding, staging };
 enum class DelayStream : std::uint8_t { compute, d2h, h2d, gather, reduce, graph, loader };
@@ -214,6 +215,9 @@ struct Scenario {
   struct Parallel {
     std::int64_t data = 1, context = 1, tensor = 1, expert = 1, pipeline = 1;
     Transport transport = Transport::automatic;
+    std::int64_t chunks = 1;  // Each stage has as many.
+    PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+    std::int64_t group = 1;  // `pipeline` unless given.
   } parallel;
 
   struct Delay {

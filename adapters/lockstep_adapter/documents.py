@@ -10,7 +10,7 @@ from .tensors import Tensor, write_file
 
 # The canonical form has these keys only where they are not at their defaults.
 LATER = {"training.resume_at", "cuda_graph.max_seqlen", "cuda_graph.evaluation", "cuda_graph.capture_passes",
-         "cuda_graph.shared_memory", "offload.captured"}
+         "cuda_graph.shared_memory", "offload.captured", "parallel.chunks", "parallel.schedule", "parallel.group"}
 NEUTRAL = pathlib.Path(__file__).with_name("neutral_scenario.json")
 
 

@@ -37,6 +37,7 @@
 #include "harness/run/suite.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/io/reader.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/reference/reference.h"
 #include "scenarios/rules/legality.h"
 #include "scenarios/schema/words.h"
@@ -92,6 +93,33 @@ std::string duration_text(double seconds) {
 std::string ranks_together(const Scenario& scenario) {
   const std::int64_t ranks = scenario.parallel.data;
   return ranks == 1 ? "" : ", all " + std::to_string(ranks) + " ranks together, in one process";
+}
+
+// The pieces of the model and the slots of each chunk; "" where training.in_flight says all.
+std::string schedule_table(const Scenario& scenario) {
+  if (!depth_follows(scenario)) return "";
+  const Scenario::Parallel& parallel = scenario.parallel;
+  std::ostringstream out;
+  out << "\nschedule: " << word(parallel.schedule);
+  if (parallel.chunks > 1)
+    out << ", groups of " << parallel.group
+        << (parallel.group == 1 ? " microbatch" : " microbatches");
+  out << "\n";
+  const std::vector<Scenario::Block> blocks = scenario.blocks();
+  int piece = 0, first = 0;
+  const auto stages = static_cast<int>(parallel.pipeline);
+  for (const std::int64_t count :
+       blocks_of_pieces(std::ssize(blocks), parallel.pipeline * parallel.chunks)) {
+    const int chunk = piece / stages, stage = piece % stages;
+    const Scenario::Block& begin = at(blocks, first);
+    first += static_cast<int>(count);
+    const Scenario::Block& last = at(blocks, first - 1);
+    const std::vector<std::int64_t> slots = chunk_slots(scenario, stage);
+    out << "  piece " << piece++ << ", chunk " << chunk << " of stage " << stage << ": "
+        << scenario.model.pattern.substr(begin.first, last.first + last.count - begin.first)
+        << ", slots " << at(slots, chunk) << "\n";
+  }
+  return out.str();
 }
 
 void write_regions(std::ostringstream& out, const Scenario& scenario) {
@@ -268,6 +296,7 @@ Description description(const Scenario& scenario) {
   out << "numerics:";
   for (const Numerics numerics : scenario.numerics) out << " " << to_text(numerics);
   out << "\ncanonical form: " << hash_text(canonical_form(scenario)) << "\n";
+  out << schedule_table(scenario);
   write_regions(out, scenario);
   write_packs(out, scenario);
   std::ostringstream parameters;  // The longest part comes last.

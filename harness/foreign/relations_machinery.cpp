@@ -6,6 +6,7 @@
 #include "harness/foreign/relation_parts.h"
 #include "kernels/core/at.h"
 #include "scenarios/documents/layout.h"
+#include "scenarios/pass_order.h"
 
 namespace lockstep::foreign {
 namespace {
@@ -204,6 +205,7 @@ std::string is_sharded_on_few_ranks(const EngineCase& one) {
 std::string has_several_in_flight(const EngineCase& one) {
   const Scenario::Training& training = one.scenario().training;
   if (!one.honours("training.in_flight")) return "the number in flight is not honoured";
+  if (depth_follows(one.scenario())) return "the schedule says how many are in flight";
   return training.in_flight > 1 || most_microbatches(training) > 1 ? ""
                                                                    : "one microbatch in a step";
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "harness/shrink/rules.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -159,6 +160,7 @@ Candidates fewer_microbatches(const Scenario& s) {
 
 Candidates less_in_flight(const Scenario& s) {
   Candidates candidates;
+  if (depth_follows(s)) return candidates;
   for (const std::int64_t depth : smaller(s.training.in_flight, 1)) {
     candidates.push_back(s);
     candidates.back().training.in_flight = depth;
@@ -201,6 +203,8 @@ const std::vector<Size>& sizes() {
       {"training.microbatches", 1,
        [](Scenario& s) -> std::int64_t& { return s.training.microbatches; }},
       {"training.in_flight", 1, [](Scenario& s) -> std::int64_t& { return s.training.in_flight; }},
+      {"parallel.chunks", 1, [](Scenario& s) -> std::int64_t& { return s.parallel.chunks; }},
+      {"parallel.group", 1, [](Scenario& s) -> std::int64_t& { return s.parallel.group; }},
   };
   return table;
 }

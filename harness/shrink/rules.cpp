@@ -9,6 +9,7 @@
 #include "scenarios/by_one_rank.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/fp8.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 #include "scenarios/rules/offload_modules.h"
 
@@ -56,6 +57,19 @@ void settle_long_documents(Scenario::Data& d) {
     }
   }
   if (longest <= d.pack_length) d.long_documents = LongDocuments::error;
+}
+
+// Chunks that have blocks, in an order for so many, and the depth of that order.
+void settle_chunks(Scenario& s) {
+  Scenario::Parallel& p = s.parallel;
+  const std::int64_t most = std::max<std::int64_t>(1, std::ssize(s.blocks()) / p.pipeline);
+  p.chunks = std::min(p.chunks, most);
+  constexpr auto kOneChunk = PipelineSchedule::one_forward_one_backward;
+  if (p.chunks == 1 && p.schedule == PipelineSchedule::interleaved) p.schedule = kOneChunk;
+  if (p.chunks > 1 && p.schedule == kOneChunk) p.schedule = PipelineSchedule::interleaved;
+  if (p.chunks == 1) p.group = p.pipeline;
+  if (p.pipeline == 1) p.group = std::min(p.group, fewest_microbatches(s.training));
+  if (depth_follows(s)) s.training.in_flight = scheduled_depth(s);
 }
 
 // Units that cover the blocks, and nothing of what is not sharded.
@@ -141,7 +155,8 @@ Scenario settled(Scenario s) {
   const Scenario plain;
   std::erase_if(t.change_microbatches_at,
                 [&](const auto& change) { return change.step >= t.steps; });
-  t.in_flight = std::min(t.in_flight, fewest_microbatches(t));
+  settle_chunks(s);
+  if (!depth_follows(s)) t.in_flight = std::min(t.in_flight, fewest_microbatches(t));
   t.eval_every = std::min(t.eval_every, t.steps);
   t.optimizer.lr_warmup = std::min(t.optimizer.lr_warmup, t.steps);
   t.optimizer.min_lr = std::min(t.optimizer.min_lr, t.optimizer.lr);

@@ -242,6 +242,9 @@ constexpr const char* kSettings[] = {"numerics",
                                      "fsdp.bucket_bytes",
                                      "parallel",
                                      "parallel.transport",
+                                     "parallel.chunks",
+                                     "parallel.schedule",
+                                     "parallel.group",
                                      "checker.hazards",
                                      "checker.poison",
                                      "checker.delays",
@@ -250,6 +253,14 @@ constexpr const char* kSettings[] = {"numerics",
 
 // A default that follows from another key.
 void reset_decay(Scenario& s) { s.training.optimizer.decay_steps = s.training.steps; }
+
+// One chunk is in the order of 1f1b, and a settled scenario has no order of chunks without chunks.
+void reset_chunks(Scenario& s) {
+  s.parallel.chunks = 1;
+  s.parallel.schedule = PipelineSchedule::one_forward_one_backward;
+}
+
+void reset_group(Scenario& s) { s.parallel.group = s.parallel.pipeline; }
 
 // A histogram belongs to its shape.
 void reset_shape(Scenario& s) {
@@ -268,6 +279,10 @@ const std::vector<Setting>& settings() {
         list.push_back({path, reset_decay});
       } else if (path == "data.distribution.shape") {
         list.push_back({path, reset_shape});
+      } else if (path == "parallel.chunks") {
+        list.push_back({path, reset_chunks});
+      } else if (path == "parallel.group") {
+        list.push_back({path, reset_group});
       } else {
         list.push_back({path, back(path)});
       }

@@ -59,6 +59,7 @@ boost::json::object honours(const EngineOptions& options) {
       {"parallel.tensor", {1}},
       {"parallel.expert", {1}},
       {"parallel.pipeline", {1}},
+      {"parallel.chunks", {1}},
       {"fsdp.nccl_ub", {false}},
       {"fsdp.reduction", {"ordered"}},
   };

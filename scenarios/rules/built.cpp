@@ -69,6 +69,9 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     {"parallel.expert", "", false, "1", [](const Scenario& s) { return s.parallel.expert > 1; }},
     {"parallel.pipeline", "", false, "1",
      [](const Scenario& s) { return s.parallel.pipeline > 1; }},
+    {"parallel.chunks", "", false, "1", [](const Scenario& s) { return s.parallel.chunks > 1; }},
+    {"parallel.schedule", "gpipe", true, "1f1b",
+     [](const Scenario& s) { return s.parallel.schedule == PipelineSchedule::gpipe; }},
     {"parallel.transport", "shm", true, "auto", goes_over<Transport::shm>},
     {"parallel.transport", "nccl", true, "", goes_over<Transport::nccl>},
     {"checker.poison", "padding", true, "", poisons<Poison::padding>},
@@ -98,7 +101,8 @@ std::span<const Rule> built_rules() {
        "legal, but this build cannot run it (describe --built lists what it can); looked for after "
        "all other rules",
        checked_by_feature,
-       "numerics fsdp.nccl_ub parallel.context parallel.tensor parallel.expert parallel.pipeline",
+       "numerics fsdp.nccl_ub parallel.context parallel.tensor parallel.expert parallel.pipeline "
+       "parallel.chunks",
        "parallel: {tensor: 2}"},
   };
   return kRules;

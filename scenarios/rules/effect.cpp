@@ -67,6 +67,7 @@ void add_machinery(const Scenario& scenario, std::vector<std::string>& keys) {
   if (!with_reduction(scenario)) keys.push_back("fsdp.reduction");
   // One rank exchanges with itself.
   if (scenario.parallel.data == 1) keys.push_back("parallel.transport");
+  if (scenario.parallel.chunks == 1) keys.push_back("parallel.group");
   if (scenario.checker.schedule.kind != ScheduleKind::pct) keys.push_back("checker.schedule.depth");
 }
 

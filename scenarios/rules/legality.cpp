@@ -9,9 +9,9 @@ namespace lockstep {
 namespace {
 
 // The tables of legality by subject, lowest rule first.
-std::array<std::span<const Rule>, 8> legality_rules() {
-  return {model_rules(),   data_rules(),     training_rules(), graph_rules(),
-          offload_rules(), sharding_rules(), checker_rules(),  added_rules()};
+std::array<std::span<const Rule>, 9> legality_rules() {
+  return {model_rules(),    data_rules(),    training_rules(), graph_rules(),   offload_rules(),
+          sharding_rules(), checker_rules(), added_rules(),    pipeline_rules()};
 }
 
 }  // namespace

@@ -35,6 +35,7 @@ std::span<const Rule> data_rules();
 std::span<const Rule> training_rules();
 std::span<const Rule> graph_rules();
 std::span<const Rule> added_rules();
+std::span<const Rule> pipeline_rules();
 std::span<const Rule> offload_rules();
 std::span<const Rule> sharding_rules();
 std::span<const Rule> checker_rules();

@@ -1,5 +1,6 @@
 // L13, L14: the schedule of microbatches and steps.
 #include "scenarios/documents/layout.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -10,7 +11,7 @@ using std::to_string;
 Findings depth_is_reached(const Scenario& scenario) {
   const auto& training = scenario.training;
   const std::int64_t least = fewest_microbatches(training);
-  if (training.in_flight <= least) return {};
+  if (training.in_flight <= least || depth_follows(scenario)) return {};
   return {{"training.in_flight", to_string(least),
            to_string(training.in_flight) + " of " + to_string(least)}};
 }
@@ -62,7 +63,8 @@ std::span<const Rule> training_rules() {
   static constexpr Rule kRules[] = {
       {"L13", "in_flight must not exceed microbatches, changed counts included",
        "a depth that is never reached is vacuous", depth_is_reached,
-       "training.in_flight training.microbatches training.change_microbatches_at",
+       "training.in_flight training.microbatches training.change_microbatches_at "
+       "parallel.chunks parallel.pipeline parallel.schedule",
        "training: {in_flight: 3}"},
       {"L14",
        "steps in recapture_at must increase, within 1..steps-1; it needs graphs and steps above "

@@ -5,6 +5,7 @@
 
 #include "scenarios/documents/layout.h"
 #include "scenarios/fp8.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/schema/schema.h"
 
 namespace lockstep {
@@ -57,6 +58,7 @@ const std::vector<std::string>& computed_keys() {
                                              "training.in_flight",
                                              "training.optimizer.decay_steps",
                                              "cuda_graph.max_seqlen",
+                                             "parallel.group",
                                              "fp8.save_original_input",
                                              "fp8.weight_cache"};
   return keys;
@@ -85,9 +87,12 @@ void fill_defaults(Scenario& scenario, const std::set<std::string>& given) {
     const std::int64_t median = plain.data.distribution.median;
     data.distribution.median = is_read ? median : std::min(median, data.pack_length);
   }
+  if (computes("parallel.group")) scenario.parallel.group = scenario.parallel.pipeline;
   if (computes("training.in_flight")) {
     scenario.training.in_flight =
-        std::min(plain.training.in_flight, fewest_microbatches(scenario.training));
+        depth_follows(scenario)
+            ? scheduled_depth(scenario)
+            : std::min(plain.training.in_flight, fewest_microbatches(scenario.training));
   }
   if (computes("training.optimizer.decay_steps"))
     scenario.training.optimizer.decay_steps = scenario.training.steps;

@@ -2,6 +2,8 @@
 
 #include "scenarios/documents/layout.h"
 #include "scenarios/fp8.h"
+#include "scenarios/pass_order.h"
+#include "scenarios/schema/brackets.h"
 #include "scenarios/schema/judge.h"
 #include "scenarios/syntax/schema_text.h"
 
@@ -34,39 +36,16 @@ Key key(const char* path, Meaning meaning, Type type, Member member) {
              [=](Scenario& s, typename Type::Value v) { member(s) = std::move(v); });
 }
 
+// Elsewhere the key says nothing, and no form of a scenario has it.
+Key counts_if(Key key, bool (*is_read)(const Scenario&)) {
+  key.counts = is_read;
+  return key;
+}
+
 template <class... Kind>
 Key only_for(Key key, Kind... kind) {
   key.counts = [=](const Scenario& s) { return ((s.data.kind == kind) || ...); };
   return key;
-}
-
-// How many brackets are around each scalar of a list; nothing if they differ, or something else is
-// in it. An empty list may stand for any number.
-std::optional<int> levels_of_brackets(const Node& node) {
-  constexpr int kAny = 1000;
-  if (node.kind == Node::Kind::scalar) return 0;
-  if (node.kind != Node::Kind::sequence) return std::nullopt;
-  int levels = kAny;
-  for (const Node& item : node.items) {
-    const std::optional<int> inside = levels_of_brackets(item);
-    if (!inside || (levels < kAny && *inside < kAny && levels != *inside + 1)) return std::nullopt;
-    levels = std::min(levels, *inside + 1);
-  }
-  return levels;
-}
-
-// A list of numbers as it was written; "" if it is too long to be quoted, or holds other scalars.
-std::string numbers_as_written(const Node& node) {
-  constexpr std::size_t kMostQuoted = 100;
-  if (node.kind == Node::Kind::scalar) return parse_int(node.text) ? node.text : "";
-  std::vector<std::string> items;
-  std::size_t length = 0;
-  for (const Node& item : node.items) {
-    items.push_back(numbers_as_written(item));
-    length += items.back().size() + 2;
-    if (items.back().empty() || length > kMostQuoted) return "";
-  }
-  return items.empty() ? "" : write_list(items, Style::yaml);
 }
 
 // A list in lists: whoever writes too few brackets is told all levels at once, instead of that each
@@ -402,12 +381,14 @@ void add_training(std::vector<Key>& keys) {
       {key("training.steps", {"optimizer steps", "steps"}, Int{1, 1000000}, AT(training.steps)),
        key("training.microbatches", {"microbatches a step and rank", "microbatches"}, Int{1, 1024},
            AT(training.microbatches)),
-       key("training.in_flight",
-           {"most microbatches between forward and backward (F F F B F B B B for 3 of 4); "
-            "computed: the smallest "
-            "microbatch count if that is less",
-            "microbatches"},
-           Int{1, 16}, AT(training.in_flight)),
+       counts_if(
+           key("training.in_flight",
+               {"most microbatches between forward and backward (F F F B F B B B for 3 of 4); "
+                "computed: the smallest microbatch count if that is less; by the schedule where "
+                "there are chunks, stages or gpipe",
+                "microbatches"},
+               Int{1, 16}, AT(training.in_flight)),
+           [](const Scenario& s) { return !depth_follows(s); }),
        key("training.optimizer.lr", {"peak learning rate"}, Number{}, AT(training.optimizer.lr)),
        key("training.optimizer.min_lr", {"learning rate at the end of the decay, at most lr"},
            Number{}, AT(training.optimizer.min_lr)),
@@ -530,8 +511,13 @@ void add_machinery(std::vector<Key>& keys) {
        key("fsdp.bucket_bytes",
            {"embedding and head are cut into buckets of this size; 0: one each", "bytes"}, Int{},
            AT(fsdp.bucket_bytes)),
-       key("fsdp.nccl_ub", {"registered buffers"}, Bool{}, AT(fsdp.nccl_ub)),
-       key("parallel.data", {"data parallel size", "ranks"}, Int{1, 64}, AT(parallel.data)),
+       key("fsdp.nccl_ub", {"registered buffers"}, Bool{}, AT(fsdp.nccl_ub))});
+}
+
+void add_parallel(std::vector<Key>& keys) {
+  keys.insert(
+      keys.end(),
+      {key("parallel.data", {"data parallel size", "ranks"}, Int{1, 64}, AT(parallel.data)),
        key("parallel.context", {"context parallel size; only 1 is built (L00)", "ranks"},
            Int{1, 64}, AT(parallel.context)),
        key("parallel.tensor", {"tensor parallel size; only 1 is built (L00)", "ranks"}, Int{1, 64},
@@ -544,7 +530,22 @@ void add_machinery(std::vector<Key>& keys) {
            {"local: virtual ranks in one process; shm: a process a rank, simulated device; nccl: a "
             "process a GPU; "
             "auto: nccl if a launcher set ranks, else local"},
-           Word<Transport>{}, AT(parallel.transport))});
+           Word<Transport>{}, AT(parallel.transport)),
+       added(key("parallel.chunks",
+                 {"pieces of the model on each pipeline stage; the blocks are cut into pipeline x "
+                  "chunks pieces",
+                  "chunks"},
+                 Int{1, 128}, AT(parallel.chunks))),
+       added(key("parallel.schedule",
+                 {"order of the passes: 1f1b for one chunk, interleaved for several, or all "
+                  "forward passes first (gpipe)"},
+                 Word<PipelineSchedule>{}, AT(parallel.schedule))),
+       unless(key("parallel.group",
+                  {"microbatches that run through one chunk before the next chunk has its turn; "
+                   "computed: parallel.pipeline",
+                   "microbatches"},
+                  Int{1, 1024}, AT(parallel.group)),
+              [](const Scenario& s) { return s.parallel.group == s.parallel.pipeline; })});
 }
 
 void add_judging(std::vector<Key>& keys) {
@@ -629,6 +630,7 @@ const std::vector<Key>& schema() {
     add_data(list);
     add_training(list);
     add_machinery(list);
+    add_parallel(list);
     add_judging(list);
     add_fp8(list);
     return list;

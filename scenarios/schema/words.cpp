@@ -27,6 +27,7 @@ LOCKSTEP_WORDS(OffloadModule, "attn_norm", "qkv_linear", "core_attn", "attn_proj
                "mlp_fc1", "expert_fc1", "moe_act", "mamba_in_proj", "mamba_scan")
 LOCKSTEP_WORDS(Sharding, "no_shard", "optim", "optim_grads", "optim_grads_params")
 LOCKSTEP_WORDS(Reduction, "ordered", "nccl")
+LOCKSTEP_WORDS(PipelineSchedule, "1f1b", "interleaved", "gpipe")
 LOCKSTEP_WORDS(Transport, "auto", "local", "shm", "nccl")
 LOCKSTEP_WORDS(Poison, "fresh", "freed", "padding", "staging")
 LOCKSTEP_WORDS(DelayStream, "compute", "d2h", "h2d", "gather", "reduce", "graph", "loader")
@@ -53,7 +54,7 @@ const std::vector<std::string>& rule_names() {
     std::vector<std::string> names{"none"};
     const auto number = [](int i) { return std::string(i < 10 ? "0" : "") + std::to_string(i); };
     for (int i = 1; i <= 8; ++i) names.push_back("Y" + number(i));
-    for (int i = 0; i <= 51; ++i) names.push_back("L" + number(i));
+    for (int i = 0; i <= 55; ++i) names.push_back("L" + number(i));
     return names;
   }();
   return list;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "scenarios/pass_order.h"
 #include "scenarios/schema/words.h"
 #include "tests/scenarios/reading.h"
 
@@ -160,6 +161,11 @@ inline void draw_machinery(Scenario& scenario) {
       any_list(1, scenario.fsdp.unit_is_list ? 4 : 1, [] { return any_int(1, 128); });
   scenario.parallel.data = any_int(1, 64);
   scenario.parallel.transport = any_word<Transport>();
+  scenario.parallel.pipeline = any_int(1, 64);
+  scenario.parallel.chunks = any_int(1, 128);
+  scenario.parallel.schedule = any_word<PipelineSchedule>();
+  scenario.parallel.group = any_int(1, 1024);
+  if (depth_follows(scenario)) scenario.training.in_flight = scheduled_depth(scenario);
 }
 
 inline void draw_judging(Scenario& scenario) {

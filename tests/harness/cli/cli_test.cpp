@@ -73,6 +73,22 @@ TEST_F(CommandLine, PlanPackingProposesCapacities) {
   EXPECT_THAT(own.out, HasSubstr("too many documents"));
 }
 
+TEST_F(CommandLine, DescribesThePiecesOfTheModelAndTheirSlots) {
+  const std::string start =
+      "schema: 1\nname: a\nmodel: {pattern: \"M*-M-\"}\ntraining: {microbatches: 4}\n";
+  EXPECT_THAT(run_lockstep("describe " + folder_.file("one.yaml", start)).out,
+              Not(HasSubstr("schedule:")));
+  const std::string gpipe = folder_.file("gpipe.yaml", start + "parallel: {schedule: gpipe}\n");
+  EXPECT_THAT(run_lockstep("describe " + gpipe).out,
+              HasSubstr("\nschedule: gpipe\n  piece 0, chunk 0 of stage 0: M*-M-, slots 4\n"));
+  const std::string chunks = folder_.file(
+      "chunks.yaml", start + "parallel: {chunks: 2, schedule: interleaved, group: 2}\n");
+  EXPECT_THAT(run_lockstep("describe " + chunks).out,
+              HasSubstr("\nschedule: interleaved, groups of 2 microbatches\n"
+                        "  piece 0, chunk 0 of stage 0: M*-, slots 3\n"
+                        "  piece 1, chunk 1 of stage 0: M-, slots 1\n"));
+}
+
 TEST_F(CommandLine, DescribeNamesABucketThatNothingTakes) {
   const std::string start = "schema: 1\nname: a\ncuda_graph: {max_packed_seqs: ";
   const std::string unused = folder_.file("unused.yaml", start + "[8, 64]}\n");

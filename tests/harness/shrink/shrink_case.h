@@ -99,6 +99,8 @@ inline std::vector<std::string> further_features_in(const Scenario& s) {
   note("passes of captures", s.cuda_graph.capture_passes > 0);
   note("shared memory", s.cuda_graph.shared_memory);
   note("in flight", s.training.in_flight > plain.training.in_flight);
+  note("chunks", s.parallel.chunks > 1);
+  note("gpipe", s.parallel.schedule == PipelineSchedule::gpipe);
   bool fallback = false, empty = false;
   for (const StepLengths& step :
        s.data.kind == DataKind::lengths ? s.data.documents : std::vector<StepLengths>{}) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include "scenarios/pass_order.h"
 #include "tests/scenarios/random_scenario.h"
 #include "tests/scenarios/reading.h"
 
@@ -112,6 +113,22 @@ TEST(CanonicalForm, HoldsALaterKeyOnlyWhereItDiffersFromItsDefault) {
   EXPECT_THAT(to_full_yaml(named("x")),
               HasSubstr("  max_seqlen: 64\n  evaluation: eager\n  capture_passes: 0\n"
                         "  shared_memory: false\n"));
+}
+
+// The number in flight follows from the schedule there, so a form that held it could not be read
+// where it is beyond the range of the key.
+TEST(CanonicalForm, LeavesOutADepthThatFollowsFromTheSchedule) {
+  Scenario scenario = named("x");
+  EXPECT_THAT(canonical_form(scenario), HasSubstr(R"("in_flight":2,)"));
+  EXPECT_THAT(canonical_form(scenario), Not(HasSubstr(R"("group":)")));
+  scenario.training.microbatches = 40;
+  scenario.parallel.schedule = PipelineSchedule::gpipe;
+  scenario.training.in_flight = scheduled_depth(scenario);
+  const std::string form = canonical_form(scenario);
+  EXPECT_THAT(form, Not(HasSubstr("in_flight")));
+  EXPECT_THAT(form, HasSubstr(R"("transport":"auto","schedule":"gpipe"},)"));
+  const TemporaryFolder folder;
+  EXPECT_EQ(read_stage(form, folder / "a.yaml").scenario.training.in_flight, 40);
 }
 
 TEST(CanonicalForm, ReadsBackEqual) {

@@ -140,6 +140,9 @@ parallel:
   expert: 1
   pipeline: 1
   transport: auto
+  chunks: 1
+  schedule: 1f1b
+  group: 1
 checker:
   hazards: true
   poison: [fresh, freed]

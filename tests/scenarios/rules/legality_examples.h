@@ -476,6 +476,41 @@ inline const std::vector<Example>& examples() {
       {"L44", "training.resume_at", "[{step: 1}]",
        [](Scenario& s) { s.training.resume_at = {{.step = 1, .microbatch = 1}}; },
        [](Scenario& s) { s.training.resume_at = {{.step = 1}}; }},
+      {"L52", "parallel.chunks", "2",
+       [](Scenario& s) {
+         s.model.pattern = "M*-";  // Two blocks.
+         s.parallel.chunks = 3;
+         s.parallel.schedule = PipelineSchedule::gpipe;
+       },
+       [](Scenario& s) { s.parallel.chunks = 2; }},
+      {"L53", "parallel.schedule", "interleaved",
+       [](Scenario& s) {
+         s.parallel.chunks = 2;
+         s.training.in_flight = 1;
+       },
+       [](Scenario& s) {
+         s.parallel.schedule = PipelineSchedule::interleaved;
+         s.training.in_flight = 2;
+       }},
+      {"L53", "parallel.schedule", "1f1b",
+       [](Scenario& s) {
+         s.parallel.schedule = PipelineSchedule::interleaved;
+         s.training.in_flight = 1;
+       },
+       [](Scenario& s) { s.parallel.schedule = PipelineSchedule::one_forward_one_backward; }},
+      {"L54", "training.in_flight", "2",
+       [](Scenario& s) {
+         s.parallel.schedule = PipelineSchedule::gpipe;
+         s.training.in_flight = 1;
+       },
+       [](Scenario& s) { s.training.in_flight = 2; }},
+      {"L55", "parallel.group", "2",
+       [](Scenario& s) {
+         s.parallel.chunks = 2;
+         s.parallel.schedule = PipelineSchedule::gpipe;
+         s.parallel.group = 3;
+       },
+       [](Scenario& s) { s.parallel.group = 2; }},
   };
   return list;
 }

@@ -351,6 +351,11 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
        [](auto& s) { return s.training.in_flight == 1 && s.training.microbatches > 1; }},
       {"in_flight 2", [](auto& s) { return s.training.in_flight == 2; }},
       {"in_flight 3", [](auto& s) { return s.training.in_flight == 3; }},
+      {"gpipe with changing counts",
+       [](auto& s) {
+         return s.parallel.schedule == PipelineSchedule::gpipe &&
+                s.training.change_microbatches_at.size() > 1;
+       }},
       {"slots used again within a step",
        [](auto& s) { return s.training.microbatches > 2 * s.training.in_flight; }},
       {"attn alone", captures({attn})},

@@ -1,0 +1,101 @@
+#include "scenarios/pass_order.h"
+
+#include <algorithm>
+#include <set>
+
+namespace lockstep {
+namespace {
+
+// The passes of one kind. Backward passes go through the chunks from the last to the first.
+std::vector<ScheduledPass> by_groups(const StageSchedule& stage, bool forward) {
+  std::vector<ScheduledPass> passes;
+  for (std::int64_t begin = 0; begin < stage.microbatches; begin += stage.group) {
+    const std::int64_t end = std::min(begin + stage.group, stage.microbatches);
+    for (std::int64_t turn = 0; turn < stage.chunks; ++turn) {
+      const std::int64_t chunk = forward ? turn : stage.chunks - 1 - turn;
+      for (std::int64_t m = begin; m < end; ++m) passes.push_back({forward, chunk, m});
+    }
+  }
+  return passes;
+}
+
+std::set<std::int64_t> counts_of_microbatches(const Scenario::Training& training) {
+  std::set<std::int64_t> counts{training.microbatches};
+  for (const Scenario::MicrobatchChange& change : training.change_microbatches_at)
+    counts.insert(change.microbatches);
+  return counts;
+}
+
+}  // namespace
+
+std::int64_t warm_up_passes(const StageSchedule& stage) {
+  const std::int64_t all = stage.chunks * stage.microbatches;
+  const std::int64_t later = stage.stages - 1 - stage.stage;
+  switch (stage.schedule) {
+    case PipelineSchedule::one_forward_one_backward:
+      return std::min(all, later);
+    case PipelineSchedule::interleaved:
+      return std::min(all, 2 * later + (stage.chunks - 1) * stage.group);
+    case PipelineSchedule::gpipe:
+      return all;
+  }
+  return all;
+}
+
+std::vector<ScheduledPass> pass_order(const StageSchedule& stage) {
+  const std::vector<ScheduledPass> forward = by_groups(stage, true);
+  const std::vector<ScheduledPass> backward = by_groups(stage, false);
+  const std::int64_t ahead = warm_up_passes(stage), all = std::ssize(forward);
+  std::vector<ScheduledPass> passes(forward.begin(), forward.begin() + ahead);
+  for (std::int64_t i = 0; i < all; ++i) {
+    if (ahead + i < all) passes.push_back(forward[ahead + i]);
+    passes.push_back(backward[i]);
+  }
+  return passes;
+}
+
+std::vector<std::int64_t> most_in_flight(const std::vector<ScheduledPass>& passes,
+                                         std::int64_t chunks) {
+  std::vector<std::int64_t> now(chunks), most(chunks);
+  for (const ScheduledPass& pass : passes) {
+    std::int64_t& open = now.at(pass.chunk);
+    open += pass.forward ? 1 : -1;
+    most.at(pass.chunk) = std::max(most.at(pass.chunk), open);
+  }
+  return most;
+}
+
+StageSchedule stage_schedule(const Scenario& scenario, std::int64_t stage,
+                             std::int64_t microbatches) {
+  const Scenario::Parallel& parallel = scenario.parallel;
+  StageSchedule made{.schedule = parallel.schedule,
+                     .stage = stage,
+                     .stages = parallel.pipeline,
+                     .chunks = parallel.chunks,
+                     .group = std::clamp<std::int64_t>(parallel.group, 1, microbatches),
+                     .microbatches = microbatches};
+  // On one stage without chunks the depth is the scenario's: that of the first of so many stages.
+  if (!depth_follows(scenario)) made.stages = scenario.training.in_flight;
+  return made;
+}
+
+std::vector<std::int64_t> chunk_slots(const Scenario& scenario, std::int64_t stage) {
+  if (!depth_follows(scenario)) return {scenario.training.in_flight};
+  const std::int64_t chunks = scenario.parallel.chunks;
+  std::vector<std::int64_t> slots(chunks);
+  for (const std::int64_t count : counts_of_microbatches(scenario.training)) {
+    const auto most = most_in_flight(pass_order(stage_schedule(scenario, stage, count)), chunks);
+    for (std::size_t i = 0; i < slots.size(); ++i) slots[i] = std::max(slots[i], most[i]);
+  }
+  return slots;
+}
+
+std::vector<std::int64_t> blocks_of_pieces(std::int64_t blocks, std::int64_t pieces) {
+  std::vector<std::int64_t> list(pieces, blocks / pieces);
+  for (std::int64_t i = 0; i < blocks % pieces; ++i) ++list[i];
+  return list;
+}
+
+std::int64_t scheduled_depth(const Scenario& scenario) { return chunk_slots(scenario).front(); }
+
+}  // namespace lockstep
