@@ -10,7 +10,9 @@ from .tensors import Tensor, write_file
 
 # The canonical form has these keys only where they are not at their defaults.
 LATER = {"training.resume_at", "cuda_graph.max_seqlen", "cuda_graph.evaluation", "cuda_graph.capture_passes",
-         "cuda_graph.shared_memory", "offload.captured", "parallel.chunks", "parallel.schedule", "parallel.group"}
+         "cuda_graph.shared_memory", "offload.captured", "parallel.chunks", "parallel.schedule", "parallel.group",
+         "fp8.recipe", "fp8.history", "fp8.algorithm", "fp8.margin", "fp8.save_original_input", "fp8.weight_cache",
+         "fp8.param_gather"}
 NEUTRAL = pathlib.Path(__file__).with_name("neutral_scenario.json")
 
 
@@ -25,7 +27,7 @@ def scenario(**keys):
 def change(of, key, value):
     *sections, last = key.split(".")
     for word in sections:
-        of = of[word]
+        of = of.setdefault(word, {}) if key in LATER else of[word]
     if last not in of and key not in LATER:
         raise KeyError(key)
     of[last] = value

@@ -42,6 +42,11 @@ def scenarios():
             "offload.delay_until_cuda_graph": True, "model.moe.aux_loss": 0.01}),
         "shards": scenario({**GRAPHS,
             "numerics": ["bf16"], "model.pattern": "M-*-", "fsdp.strategy": "optim_grads_params", "fsdp.unit": 1}),
+        "fp8": scenario({**GRAPHS,
+            "numerics": ["fp8"], "model.pattern": "M*-", "model.hidden": 32, "model.mlp.hidden": 48, "training.eval_every": 2}),
+        "fp8, delayed": scenario({**GRAPHS,
+            "numerics": ["fp8"], "model.pattern": "M*-", "model.hidden": 32, "model.mlp.hidden": 48, "fp8.recipe": "delayed",
+            "fp8.history": 2, "fsdp.strategy": "optim_grads", "training.eval_every": 2}),
         "shards, eager": scenario({
             "model.pattern": "*-E", "model.recompute": ["mlp_act", "moe"], "fsdp.strategy": "optim_grads",
             "fsdp.double_buffer": False, "training.steps": 3}),

@@ -33,6 +33,11 @@ struct GraphFit {
 GraphFit graph_fit(const Scenario& scenario, const EngineFeed& feed);
 // "", or why documents of this case are not independent of each other.
 std::string why_documents_mix(const EngineCase& one);
+// Documents of a pack see each other in the scales of fp8, and steps and microbatches in those of
+// its recipe delayed.
+std::string why_scales_mix(const EngineCase& one);
+bool has_delayed_scales(const EngineCase& one);
+std::string why_scales_are_of_earlier_steps(const EngineCase& one);
 std::string why_no_two_halves(const EngineCase& one);
 // "", or why weights cannot be made to stand still.
 std::string why_weights_move(const EngineCase& one);

@@ -10,6 +10,7 @@
 #include "kernels/core/at.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/rules/check.h"
+#include "scenarios/rules/legality.h"
 #include "scenarios/syntax/nearest.h"
 
 namespace lockstep::foreign {
@@ -144,6 +145,18 @@ std::string why_documents_mix(const EngineCase& one) {
   // Capacity, buffers and balance losses of experts see all rows of a pack.
   const bool experts = one.scenario().model.pattern.find('E') != std::string::npos;
   return experts ? "experts see the rows of all documents" : "";
+}
+
+std::string why_scales_mix(const EngineCase& one) {
+  return multiplies_fp8(one.scenario()) ? "in fp8 all documents of a pack make its scales" : "";
+}
+
+bool has_delayed_scales(const EngineCase& one) {
+  return multiplies_fp8(one.scenario()) && one.scenario().fp8.recipe == Fp8Recipe::delayed;
+}
+
+std::string why_scales_are_of_earlier_steps(const EngineCase& one) {
+  return has_delayed_scales(one) ? "scales of fp8 are those of earlier steps" : "";
 }
 
 std::string why_no_two_halves(const EngineCase& one) {

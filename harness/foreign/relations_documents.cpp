@@ -105,6 +105,7 @@ std::int64_t microbatches_of_a_step(const EngineFeed& feed) { return std::ssize(
 }  // namespace
 
 std::string has_neighbours(const EngineCase& one) {
+  if (std::string why = why_scales_mix(one); !why.empty()) return why;
   if (std::string why = why_weights_move(one); !why.empty()) return why;
   if (std::string why = why_documents_mix(one); !why.empty()) return why;
   return why_no_two_halves(one);
@@ -255,7 +256,9 @@ void one_voice_microbatch(EngineCase& one, const Choices& choices) {
     RunRequest replaced = one.asked_with(with_others_replaced(voice.feed, speaks));
     replaced.what = "the one in which the others have other tokens too";
     const EngineRun a = one.run(voice);
-    for (const RunRequest* other : {&moved, &replaced}) {
+    std::vector<const RunRequest*> others{&moved};
+    if (!has_delayed_scales(one)) others.push_back(&replaced);
+    for (const RunRequest* other : others) {
       const EngineRun b = one.run(*other);
       one.expect_equal({.a = voice, .b = *other, .choices = choice}, a, b,
                        EngineCase::pairs_of(a, b, {"gradient"}));

@@ -104,6 +104,7 @@ void graphs(EngineCase& one, const Choices&) {
         s.cuda_graph.modules.clear();
         s.cuda_graph.evaluation = GraphEvaluation::eager;
         s.cuda_graph.shared_memory = false;
+        s.cuda_graph.capture_passes = 0;
         s.training.recapture_at.clear();
         s.offload.delay_until_cuda_graph = s.offload.captured = false;
       },

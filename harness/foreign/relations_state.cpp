@@ -209,6 +209,7 @@ static bool has_biases(const Scenario& scenario) {
 
 std::string has_two_layouts(const EngineCase& one) {
   if (!one.honours("feed.learning_rate")) return "the learning rate is not honoured";
+  if (std::string why = why_scales_are_of_earlier_steps(one); !why.empty()) return why;
   if (has_biases(one.scenario())) return "";
   const EngineFeed& feed = one.feed();
   if (feed.steps < 2) return "one step";
@@ -286,6 +287,7 @@ void a_b_a(EngineCase& one, const Choices&) {
 std::string is_scaled(const EngineCase& one) {
   if (!one.honours("feed.loss_scale")) return "the loss scale is not honoured";
   if (!one.hello().observes_kind("gradient")) return "no gradient is observed";
+  if (std::string why = why_scales_are_of_earlier_steps(one); !why.empty()) return why;
   return why_documents_mix(one).empty() ? "" : "losses of routers are not scaled";
 }
 

@@ -50,7 +50,7 @@ boost::json::object honours(const EngineOptions& options) {
   boost::json::array attention{"native"};
   if (options.device == "sim") attention.emplace_back("cudnn");
   std::map<std::string, boost::json::value> parts{
-      {"numerics", {"fp32", "bf16"}},
+      {"numerics", {"fp32", "bf16", "fp8"}},
       {"model.pattern", {{"symbols", "M*-E"}}},
       {"model.core_attention", attention},
       {"cuda_graph.impl", {"none", whole_steps ? "full_iteration" : "partial"}},
@@ -62,6 +62,7 @@ boost::json::object honours(const EngineOptions& options) {
       {"parallel.chunks", {1}},
       {"fsdp.nccl_ub", {false}},
       {"fsdp.reduction", {"ordered"}},
+      {"fp8.param_gather", {false}},
   };
   if (whole_steps) parts["cuda_graph.modules"] = false;
   if (whole_steps && !options.steps_only) {
@@ -70,8 +71,7 @@ boost::json::object honours(const EngineOptions& options) {
   }
   boost::json::object honoured;
   for (const Key& key : schema()) {
-    // Read by fp8 numerics alone, which are not built.
-    if (!is_for_engines(key.path) || key.path.starts_with("fp8.")) continue;
+    if (!is_for_engines(key.path)) continue;
     const auto part = parts.find(key.path);
     honoured[key.path] = part == parts.end() ? boost::json::value(true) : part->second;
   }
@@ -146,7 +146,7 @@ boost::json::object hello(const EngineOptions& options) {
             {"loss_scaled", true},
             {"dropout_by_key", true},
             {"recompute_exact", true},
-            {"row_invariant", {"fp32", "bf16"}},
+            {"row_invariant", {"fp32", "bf16", "fp8"}},
             {"counters_exact", boost::json::value_from(exact_counters())}}},
           {"amplifies", {"poison", "delay"}},
           {"observes", boost::json::value_from(kinds_of(options))},

@@ -331,7 +331,8 @@ constexpr Counter kCounted[] = {
     Counter::fallbacks_documents, Counter::fallbacks_length,     Counter::fallbacks_cut,
     Counter::evaluation_replays,  Counter::collectives,          Counter::collectives_in_graphs,
     Counter::tokens_dropped,      Counter::capture_passes,       Counter::offloads_in_flight,
-    Counter::host_syncs};
+    Counter::host_syncs,          Counter::fp8_products,         Counter::fp8_casts,
+    Counter::weight_casts,        Counter::amax_exchanges};
 // The most of each part of a run is told, not the sum.
 constexpr Counter kMost[] = {Counter::max_outstanding, Counter::slots_live,
                              Counter::offloads_in_flight};

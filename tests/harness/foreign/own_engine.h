@@ -174,6 +174,50 @@ training:
 cuda_graph: {modules: [attn, moe_router]}
 fsdp: {strategy: optim_grads}
 )"},
+      {"fp8",
+       R"(numerics: [fp8]
+model: {pattern: "M*-", hidden: 32, vocab: 32, mlp: {hidden: 48}, recompute: [mlp_act]}
+training: {steps: 5, microbatches: 4, in_flight: 2, eval_every: 2, recapture_at: [3]}
+cuda_graph: {max_packed_seqs: [3, 4], evaluation: replay}
+fp8: {save_original_input: [mlp_fc2, qkv_linear]}
+)"},
+      {"fp8-delayed",
+       R"(numerics: [fp8]
+model: {pattern: "*-M", hidden: 32, vocab: 32, mlp: {hidden: 48}}
+training: {steps: 6, microbatches: 4, in_flight: 2, eval_every: 2}
+cuda_graph: {capture_passes: 1}
+fp8: {recipe: delayed, history: 2, margin: 1}
+)"},
+      {"fp8-ranks",
+       R"(numerics: [fp8]
+model: {pattern: "M*-", hidden: 32, vocab: 32, mlp: {hidden: 48}}
+training: {steps: 5, microbatches: 2, in_flight: 2, eval_every: 2}
+fp8: {recipe: delayed, history: 1}
+fsdp: {strategy: optim_grads}
+parallel: {data: 2}
+)"},
+      {"fp8-resident",
+       R"(numerics: [fp8]
+model: {pattern: "*-M-", hidden: 32, vocab: 32, mlp: {hidden: 48}}
+training: {steps: 5, microbatches: 2, in_flight: 1, eval_every: 1}
+cuda_graph: {impl: none}
+fsdp: {strategy: optim_grads, unit: 1}
+)"},
+      {"fp8-shards",
+       R"(numerics: [fp8]
+model: {pattern: "*-M-", hidden: 32, vocab: 32, mlp: {hidden: 48}}
+training: {steps: 6, microbatches: 4, in_flight: 2}
+cuda_graph: {impl: none}
+fp8: {recipe: delayed, history: 2, algorithm: most_recent}
+fsdp: {strategy: optim_grads_params, unit: 1}
+)"},
+      {"fp8-whole-steps",
+       R"(numerics: [fp8]
+model: {pattern: "M*-", hidden: 32, vocab: 32, mlp: {hidden: 48}}
+training: {steps: 5, microbatches: 2, in_flight: 2}
+cuda_graph: {impl: full_iteration, max_packed_seqs: [4, 6]}
+fp8: {recipe: delayed, history: 2}
+)"},
       {"dropout",
        R"(model: {pattern: "*-", hidden: 16, vocab: 32, dropout: 0.25}
 training: {steps: 2, microbatches: 2}
@@ -306,6 +350,7 @@ inline const std::map<std::string, Scenario>& library_scenarios() {
     std::map<std::string, Scenario> made;
     for (const char* name : {"bounded-documents",
                              "capture-passes",
+                             "fp8-delayed-ranks",
                              "fsdp-capture-passes",
                              "graph-memory-limit",
                              "graph-memory-limit-full-iteration",
