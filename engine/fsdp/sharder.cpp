@@ -57,11 +57,26 @@ void Sharder::attach_unit(Hooks& hooks, int unit, int first, int last) {
             [this, unit](const HookCall& call) { gradients_.leave(unit, call.last); });
 }
 
-void Sharder::begin(const std::vector<Pass>& passes) {
+static bool is_in(const Unit& unit, const Chunk& chunk) {
+  switch (unit.kind) {
+    case Unit::Kind::embedding:
+      return chunk.is_first;
+    case Unit::Kind::blocks:
+      return chunk.has(unit.first_layer);
+    case Unit::Kind::head:
+      return chunk.is_last;
+  }
+  return false;
+}
+
+void Sharder::begin(const std::vector<Pass>& passes, const std::vector<Chunk>& chunks) {
   std::vector<int> uses;
   const int units = static_cast<int>(layout_.units.size());
   for (const Pass& pass : passes) {
-    for (int i = 0; i < units; ++i) uses.push_back(pass.forward ? i : units - 1 - i);
+    for (int i = 0; i < units; ++i) {
+      const int unit = pass.forward ? i : units - 1 - i;
+      if (is_in(at(layout_.units, unit), at(chunks, pass.chunk))) uses.push_back(unit);
+    }
   }
   weights_.begin(std::move(uses));
 }

@@ -6,6 +6,7 @@
 
 #include "engine/fsdp/gradient_buffers.h"
 #include "engine/fsdp/weight_buffers.h"
+#include "engine/plan/chunks.h"
 #include "engine/plan/region_hooks.h"
 #include "engine/plan/schedule.h"
 
@@ -28,7 +29,7 @@ class Sharder {
   // that complete the step. The second function makes compute wait for every reduction; the third
   // leaves that wait to the readers of the sums.
   enum class Passes : std::uint8_t { forward, some, complete };
-  void begin(const std::vector<Pass>& passes);
+  void begin(const std::vector<Pass>& passes, const std::vector<Chunk>& chunks);
   void end(Passes passes);
 
   // Around the passes of a capture, each through one unit that is gathered for it. The first

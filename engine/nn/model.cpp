@@ -39,13 +39,14 @@ std::int64_t longest_of_first_capture(const Scenario& scenario) {
 }  // namespace
 
 template <class T>
-Model<T>::Model(Device& device, const Stream& compute, const Offloader& offloader,
+Model<T>::Model(Device& device, const Stream& compute, const Offloaders& offloaders,
                 SharedMemory* shared, const Parameters& parameters, const Scenario& scenario,
-                int slots, int ranks)
+                const std::vector<Chunk>& chunks, int ranks)
     : device_(device),
       compute_(compute),
       config_(scenario.model),
       shape_(lockstep::pack_shape(scenario)),
+      chunks_(chunks),
       pool_(device),
       parameters_(parameters),
       shared_(shared),
@@ -59,13 +60,19 @@ Model<T>::Model(Device& device, const Stream& compute, const Offloader& offloade
     scans.push_back(make_scan_scratch(pool_, capacity));
   }
   make_cudnn_workspace(pack_capacities(scenario));
-  for (int i = 0; i < slots; ++i) slots_.push_back(make_slot(offloader, i, scenario, scans));
-  overflow_pools_.resize(slots);
+  for (const Chunk& chunk : chunks_) {
+    for (int i = 0; i < chunk.slots; ++i)
+      slots_.push_back(make_slot(*at(offloaders, chunk.number), chunk, i, scenario, scans));
+  }
+  overflow_pools_.resize(slots_.size());
   ScratchMaker maker = scratch_maker();
   for (Tensor<T>& gradient : residual_gradient_) gradient = maker.make<T>(rows, config_.hidden);
   dlogits_ = maker.make<T>(rows, config_.vocab);
   dfinal_norm_ = maker.make<T>(rows, config_.hidden);
-  for (int i = 0; i < slots; ++i) place_gradients(at(slots_, i), offloader, i, scenario);
+  for (Slot<T>& slot : slots_) {
+    const Chunk& chunk = at(chunks_, slot.chunk);
+    place_gradients(slot, *at(offloaders, slot.chunk), slot.number - chunk.first_slot, scenario);
+  }
   if constexpr (!std::is_same_v<T, float>) {
     workspace_ = pool_.make<std::uint8_t>(1, kProductWorkspace);
     plan_products();
@@ -144,9 +151,11 @@ ScanScratch Model<T>::make_scan_scratch(TensorPool& pool, std::int64_t capacity)
 }
 
 template <class T>
-Slot<T> Model<T>::make_slot(const Offloader& offloader, int index, const Scenario& scenario,
-                            const std::vector<ScanScratch>& scans) {
+Slot<T> Model<T>::make_slot(const Offloader& offloader, const Chunk& chunk, int index,
+                            const Scenario& scenario, const std::vector<ScanScratch>& scans) {
   Slot<T> slot;
+  slot.chunk = chunk.number;
+  slot.number = chunk.first_slot + index;
   slot.first_buffer = pool_.size();
   const std::vector<std::int64_t> capacities = pack_capacities(scenario);
   const std::int64_t max_seqlen = faulty("max-seqlen-of-the-first-captured-pack", shape_.max_seqlen,
@@ -156,22 +165,41 @@ Slot<T> Model<T>::make_slot(const Offloader& offloader, int index, const Scenari
     slot.packs.back().cudnn = make_cudnn_tables(pool_, capacities[b], max_seqlen);
   }
   SavedMaker maker(pool_, offloader, shared_, index, slot.names, shape_.rows);
-  slot.embedded = maker.make<T>("embedding.out", EmbeddingForward<T>::kName, config_.hidden);
-  Tensor<T> x = slot.embedded;
-  for (int layer = 0; layer < last(); ++layer) {
+  if (chunk.is_first) {
+    slot.embedded = maker.make<T>("embedding.out", EmbeddingForward<T>::kName, config_.hidden);
+  } else {
+    // The judge reads the tensor where the chunk before has it. What may be offloaded is this one.
+    const std::string name = "layers." + std::to_string(chunk.first_layer - 1) + ".out";
+    slot.input = maker.make_unnamed<T>(name.c_str(), shape_.rows, config_.hidden);
+  }
+  Tensor<T> x = chunk.is_first ? slot.embedded : slot.input;
+  slot.layers.resize(layers_.size());
+  for (int layer = chunk.first_layer; layer < chunk.end_layer; ++layer) {
     maker.enter_layer(layer);
-    slot.layers.push_back(at(layers_, layer)->make_saved(maker, x));
-    x = slot.layers.back()->out;
+    at(slot.layers, layer) = at(layers_, layer)->make_saved(maker, x);
+    x = at(slot.layers, layer)->out;
   }
   maker.enter_layer(-1);
+  make_ends(maker, chunk, slot);
+  slot.end_buffer = pool_.size();
+  return slot;
+}
+
+// The tensors behind the layers of a chunk: those of the head, or of a chunk to come.
+template <class T>
+void Model<T>::make_ends(SavedMaker& maker, const Chunk& chunk, Slot<T>& slot) {
+  if (chunk.is_first && keeps_head_gradients())
+    slot.head_gradient = pool_.make<float>(config_.vocab, config_.hidden);
+  if (!chunk.is_last) {
+    slot.output_gradient = pool_.make<T>(shape_.rows, config_.hidden);
+    return;
+  }
   slot.final_norm = maker.make<T>("final_norm.out", RmsNormForward<T>::kName, config_.hidden);
   slot.final_rstd = maker.make_row("final_norm.rstd", RmsNormForward<T>::kName);
   slot.logits = maker.make<T>("logits", LinearForward<T>::kName, config_.vocab);
   slot.token_loss = maker.make_row("token_loss", CrossEntropyForward<T>::kName);
   slot.maximum = maker.make_unnamed<float>("loss.maximum", 1, shape_.rows);
   slot.sum = maker.make_unnamed<float>("loss.sum", 1, shape_.rows);
-  slot.end_buffer = pool_.size();
-  return slot;
 }
 
 template <class T>
@@ -184,6 +212,8 @@ void Model<T>::place_gradients(Slot<T>& slot, const Offloader& offloader, int in
     slot.gradients.push_back(maker.place_scratch(residual_gradient_name(at(buffers, layer)),
                                                  residual_gradient_[layer % 2]));
   }
+  if (slot.output_gradient)
+    at(slot.gradients, at(chunks_, slot.chunk).end_layer) = slot.output_gradient;
   slot.dlogits = maker.place_scratch("dlogits", dlogits_);
   slot.dfinal_norm = maker.place_scratch("dfinal_norm", dfinal_norm_);
 }
@@ -231,7 +261,8 @@ void Model<T>::poison(const Slot<T>& slot) const {
 
 template <class T>
 Slot<T>& Model<T>::slot(int index) {
-  return at(slots_, faulty("saved-activations-shared-by-slots", index, 0));
+  const int first = at(chunks_, at(slots_, index).chunk).first_slot;
+  return at(slots_, faulty("saved-activations-shared-by-slots", index, first));
 }
 
 template <class T>
@@ -241,7 +272,9 @@ Tensor<T> Model<T>::gradient_of(const Slot<T>& slot, int layer) {
 
 template <class T>
 const PackedBatch& Model<T>::pack(int index, int bucket, std::int64_t overflow_capacity) {
-  Slot<T>& s = slot(faulty("metadata-shared-by-slots", index, 0));
+  const Chunk& chunk = at(chunks_, at(slots_, index).chunk);
+  const int own = faulty("metadata-keyed-without-its-chunk", index, index - chunk.first_slot);
+  Slot<T>& s = slot(faulty("metadata-shared-by-slots", own, chunk.first_slot));
   if (bucket >= 0) return at(s.packs, bucket);
   if (!s.overflow || s.overflow->capacity() < overflow_capacity) {
     compute_.synchronize();  // Queued work may still read the smaller one.
@@ -379,6 +412,45 @@ void Model<T>::embed_backward(const PassContext& pass, const MicrobatchInputs& i
   }
   pass.stream.submit(op);
   if (tied) accumulate(pass, weight);
+}
+
+// ---- Between chunks
+// ------------------------------------------------------------------------------
+
+template <class T>
+void Model<T>::hand_on(const PassContext& pass, const Slot<T>& from, const Slot<T>& to) const {
+  pass.part("chunk input");
+  const Tensor<T> out = at(from.layers, at(chunks_, from.chunk).end_layer - 1)->out;
+  pass.stream.copy(to.input.data, out.data, range_of(out).bytes, CopyKind::device_to_device);
+}
+
+template <class T>
+void Model<T>::hand_back(const PassContext& pass, const Slot<T>& from, const Slot<T>& to) const {
+  const InBackward here(device_);
+  pass.part("chunk gradient");
+  const Tensor<T> dx = gradient_of(from, at(chunks_, from.chunk).first_layer);
+  pass.stream.copy(to.output_gradient.data, dx.data, range_of(dx).bytes,
+                   CopyKind::device_to_device);
+}
+
+template <class T>
+void Model<T>::keep_head_gradient(const PassContext& pass, const Slot<T>& slot) const {
+  if (!keeps_head_gradients()) return;
+  const InBackward here(device_);
+  pass.part("head");
+  const Tensor<float> begun = parameters_[0].microbatch_gradient;
+  pass.stream.copy(slot.head_gradient.data, begun.data, range_of(begun).bytes,
+                   CopyKind::device_to_device);
+}
+
+template <class T>
+void Model<T>::take_head_gradient(const PassContext& pass, const Slot<T>& slot) const {
+  if (!keeps_head_gradients()) return;
+  const InBackward here(device_);
+  pass.part("embedding");
+  const Tensor<float> begun = parameters_[0].microbatch_gradient;
+  pass.stream.copy(begun.data, slot.head_gradient.data, range_of(begun).bytes,
+                   CopyKind::device_to_device);
 }
 
 // ---- Passes of a capture ------------------------------------------------------------------------

@@ -9,23 +9,31 @@
 #include "engine/nn/mamba.h"
 #include "engine/nn/mlp.h"
 #include "engine/nn/moe.h"
+#include "engine/plan/chunks.h"
 
 namespace lockstep {
 
-// Everything a microbatch leaves on the device between its forward and its backward pass. Graphs
-// hold its addresses.
+// Everything a microbatch leaves on the device between its forward and its backward pass through a
+// chunk. Graphs hold its addresses.
 template <class T>
 struct Slot {
+  int chunk = 0, number = 0;       // The number counts the slots of all chunks.
   std::vector<PackedBatch> packs;  // One per bucket.
   // For a pack with more documents than the largest bucket holds; replaced when it must grow.
   std::optional<PackedBatch> overflow;
-  Tensor<T> embedded, final_norm, logits;
+  Tensor<T> embedded;  // The first chunk's alone, as the tensors of the head are the last one's.
+  Tensor<T> final_norm, logits;
+  // What the chunk before left, in every chunk but the first; the gradient of what this chunk
+  // leaves, in every chunk but the last. Other passes run before they are read, so they are copies.
+  Tensor<T> input, output_gradient;
+  // The head's part of a tied weight's gradient, in the first of several chunks.
+  Tensor<float> head_gradient;
   Tensor<float> final_rstd, token_loss, maximum, sum;
   // The gradient of the residual stream in front of each layer, and behind the last; those of head
   // and final norm. Slots and layers share memory for them in either way.
   std::vector<Tensor<T>> gradients;
   Tensor<T> dlogits, dfinal_norm;
-  std::vector<std::unique_ptr<Saved<T>>> layers;
+  std::vector<std::unique_ptr<Saved<T>>> layers;  // Null for layers of other chunks.
   std::vector<NamedTensor> names;
   // The slot's buffers in the model's pool: all of the above except the overflow.
   std::size_t first_buffer = 0, end_buffer = 0;
@@ -35,9 +43,10 @@ template <class T>
 class Model {
  public:
   // `parameters` must have its memory already, because products are planned here. `shared`: null if
-  // slots share no memory. `ranks` is 0 without other ranks.
-  Model(Device& device, const Stream& compute, const Offloader& offloader, SharedMemory* shared,
-        const Parameters& parameters, const Scenario& scenario, int slots, int ranks);
+  // slots share no memory. `ranks` is 0 without other ranks. Each chunk has an offloader.
+  Model(Device& device, const Stream& compute, const Offloaders& offloaders, SharedMemory* shared,
+        const Parameters& parameters, const Scenario& scenario, const std::vector<Chunk>& chunks,
+        int ranks);
 
   int slots() const { return static_cast<int>(slots_.size()); }
   Slot<T>& slot(int index);
@@ -62,6 +71,15 @@ class Model {
 
   void head_backward(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const;
   void backward(const PassContext& pass, const Part& part, Slot<T>& slot) const;
+
+  // Between the passes of two chunks, of the same microbatch: from the slot of the one that ran to
+  // the slot of the one that is to run.
+  void hand_on(const PassContext& pass, const Slot<T>& from, const Slot<T>& to) const;
+  void hand_back(const PassContext& pass, const Slot<T>& from, const Slot<T>& to) const;
+  // A tied weight's g_m is begun by the head and completed by the embedding, and other microbatches
+  // may come between: keeps it in a slot of the first chunk, and takes it back.
+  void keep_head_gradient(const PassContext& pass, const Slot<T>& slot) const;
+  void take_head_gradient(const PassContext& pass, const Slot<T>& slot) const;
   void embed_backward(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const;
 
   // For the passes of a capture: gives a value to what the passes of a region read from elsewhere,
@@ -81,8 +99,10 @@ class Model {
  private:
   void make_layers(const Scenario& scenario);
   ScanScratch make_scan_scratch(TensorPool& pool, std::int64_t capacity) const;
-  Slot<T> make_slot(const Offloader& offloader, int index, const Scenario& scenario,
-                    const std::vector<ScanScratch>& scans);
+  Slot<T> make_slot(const Offloader& offloader, const Chunk& chunk, int index,
+                    const Scenario& scenario, const std::vector<ScanScratch>& scans);
+  void make_ends(SavedMaker& maker, const Chunk& chunk, Slot<T>& slot);
+  bool keeps_head_gradients() const { return config_.tied_embedding && chunks_.size() > 1; }
   ScratchMaker scratch_maker() { return {pool_, shared_ != nullptr}; }
   void place_gradients(Slot<T>& slot, const Offloader& offloader, int index,
                        const Scenario& scenario);
@@ -100,6 +120,7 @@ class Model {
   const Stream& compute_;
   Scenario::Model config_;
   PackShape shape_;
+  const std::vector<Chunk> chunks_;
   TensorPool pool_;
   const Parameters& parameters_;
   SharedMemory* const shared_;

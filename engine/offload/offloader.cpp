@@ -21,10 +21,11 @@ Offloader::Group::Group(Device& device, const OffloadGroup& planned, int slots) 
 }
 
 Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scenario,
-                     RowsInUse rows_in_use, const BinMemory& memory)
+                     OffloadPlan plan, CopyQueues& queues, RowsInUse rows_in_use,
+                     const BinMemory& memory)
     : device_(device),
       compute_(compute),
-      plan_(plan_offload(scenario)),
+      plan_(std::move(plan)),
       max_inflight_(scenario.offload.max_inflight),
       rotates_(faulty("offload-rotates-buffers-of-a-graph",
                       scenario.cuda_graph.impl != GraphImpl::full_iteration, true)),
@@ -34,10 +35,15 @@ Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scen
       delayed_at_(plan_.segments),
       d2h_at_(plan_.segments),
       h2d_at_(plan_.last_step()),
-      needed_at_(plan_.last_step()) {
+      needed_at_(plan_.last_step()),
+      queues_(queues) {
   if (plan_.empty()) return;
-  d2h_ = std::make_unique<Stream>(device, "d2h");
-  h2d_ = std::make_unique<Stream>(device, "h2d");
+  if (queues_.d2h == nullptr) {
+    queues_.d2h = std::make_shared<const Stream>(device, "d2h");
+    queues_.h2d = std::make_shared<const Stream>(device, "h2d");
+  }
+  d2h_ = queues_.d2h;
+  h2d_ = queues_.h2d;
   fork_ = std::make_unique<Event>(device, "offload fork");
   for (int set = 0; set < plan_.sets; ++set) {
     for (const std::int64_t bytes : plan_.buffers) {
@@ -146,7 +152,7 @@ void* Offloader::place(const std::string& name, int slot, std::size_t bytes) con
 
 void Offloader::enter_forward(int segment, int slot) {
   // What a graph waits for is fixed, so copies of earlier passes cannot count.
-  if (plan_.captured && segment < 0) open_.in_flight.clear();
+  if (plan_.captured && segment < 0) queues_.in_flight.clear();
   for (const OffloadTensor* tensor : written_at_[segment]) {
     const Event* d2h = open_.buffer_d2h[buffer_index(*tensor, slot)];
     if (d2h != nullptr) compute_.wait(*d2h);
@@ -219,7 +225,7 @@ void Offloader::enter_backward(int segment, int slot) {
   for (const Group* group : needed_at_[plan_.backward_step(segment)]) {
     if (!group->plan.leaves_in_graph) compute_.wait(at(group->h2d_done, slot));
     // Its d2h copy is complete if its h2d copy is.
-    std::erase(open_.in_flight, &at(group->d2h_done, slot));
+    std::erase(queues_.in_flight, &at(group->d2h_done, slot));
   }
 }
 
@@ -294,16 +300,17 @@ std::int64_t Offloader::inflight_limit() const {
 // Compute waits until at most `max_inflight` d2h copies are open. In a graph of a whole iteration
 // this join lets memory return.
 void Offloader::throttle(const Event& done, Throttle how) {
-  open_.in_flight.push_back(&done);
+  queues_.in_flight.push_back(&done);
   const std::int64_t limit = inflight_limit();
-  while (std::ssize(open_.in_flight) > limit) {
-    const Event* const oldest = open_.in_flight.front();
+  while (std::ssize(queues_.in_flight) > limit) {
+    const Event* const oldest = queues_.in_flight.front();
     const Event* const awaited =
-        faulty("throttle-waits-for-the-last-copy", oldest, open_.in_flight.back());
+        faulty("throttle-waits-for-the-last-copy", oldest, queues_.in_flight.back());
     if (how == Throttle::waits) compute_.wait(*awaited);
-    open_.in_flight.erase(open_.in_flight.begin());
+    queues_.in_flight.erase(queues_.in_flight.begin());
   }
-  most_in_flight = std::max<std::int64_t>(most_in_flight, std::ssize(open_.in_flight));
+  queues_.most_in_flight =
+      std::max<std::int64_t>(queues_.most_in_flight, std::ssize(queues_.in_flight));
 }
 
 void Offloader::copy_in(Group& group, int slot) {
@@ -353,6 +360,8 @@ void Offloader::drain() {
   none.buffer_d2h.resize(buffers_.size());
   none.pinned_h2d.resize(pinned_.size());
   open_ = faulty("offload-keeps-events-across-captures", none, open_);
+  const std::vector<const Event*> nothing;
+  queues_.in_flight = faulty("offload-keeps-events-across-captures", nothing, queues_.in_flight);
 }
 
 // ---- Reading and counting -----------------------------------------------------------------------

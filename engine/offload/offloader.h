@@ -28,6 +28,16 @@ struct OffloadedBytes {
   std::int64_t out = 0, in = 0;
 };
 
+// What the offloaders of all chunks share: copies of one direction run one after the other, and a
+// limit counts those of all.
+struct CopyQueues {
+  std::shared_ptr<const Stream> d2h, h2d;  // Null until an offloader has copies.
+  // d2h copies that compute has not waited for, oldest first.
+  std::vector<const Event*> in_flight;
+  std::int64_t most_in_flight = 0;  // As many as there ever were.
+};
+
+// Serves one chunk, whose segments and slots it counts from 0.
 class Offloader {
  public:
   // The rows of a layer's buffers that the data fills in a slot, where the host knows them. Called
@@ -36,8 +46,8 @@ class Offloader {
   // Returns the memory of a buffer of the plan, all sets counted through; null: the offloader's
   // own.
   using BinMemory = std::function<void*(int bin, std::int64_t bytes)>;
-  Offloader(Device& device, const Stream& compute, const Scenario& scenario, RowsInUse rows_in_use,
-            const BinMemory& memory);
+  Offloader(Device& device, const Stream& compute, const Scenario& scenario, OffloadPlan plan,
+            CopyQueues& queues, RowsInUse rows_in_use, const BinMemory& memory);
 
   const OffloadPlan& plan() const { return plan_; }
   // The device address of the tensor of that name in that slot; null if it is not offloaded.
@@ -87,8 +97,7 @@ class Offloader {
   // Eager copies are counted when they are submitted.
   std::int64_t count_launch(const Ledger& ledger);
   OffloadedBytes moved;
-  std::int64_t most_in_flight = 0;  // d2h copies that compute had not waited for.
-  std::int64_t delayed = 0;         // Groups whose d2h copy was put after a later launch.
+  std::int64_t delayed = 0;  // Groups whose d2h copy was put after a later launch.
   // Copies that ran as nodes of partial graphs, both ways.
   std::int64_t copies_in_graphs = 0, copy_bytes_in_graphs = 0;
   std::int64_t spare_buffers() const;
@@ -113,8 +122,6 @@ class Offloader {
     std::vector<const Event*> buffer_d2h;
     // For each pinned buffer, the h2d copy that may still read it.
     std::vector<const Event*> pinned_h2d;
-    // d2h copies that compute has not waited for, oldest first.
-    std::vector<const Event*> in_flight;
     std::optional<int> prefetched;  // The slot whose early h2d copies a forward pass has launched.
   };
 
@@ -162,7 +169,8 @@ class Offloader {
   ByStep<const OffloadTensor*> written_at_;
   ByStep<Group*> delayed_at_;  // Delayed groups by the step that reads them last.
   ByStep<Group*> d2h_at_, h2d_at_, needed_at_;
-  std::unique_ptr<Stream> d2h_, h2d_;
+  CopyQueues& queues_;
+  std::shared_ptr<const Stream> d2h_, h2d_;
   std::unique_ptr<Event> fork_;
   // Under `offload.captured` alone.
   std::vector<Event> bin_left_;  // For each device buffer: behind the last copy out of it.
@@ -171,5 +179,7 @@ class Offloader {
   std::vector<Group*> in_order_;  // As a forward pass copies them out.
   std::unique_ptr<CopyLanes> lanes_;
 };
+
+using Offloaders = std::vector<std::unique_ptr<Offloader>>;  // One for each chunk.
 
 }  // namespace lockstep

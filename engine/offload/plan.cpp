@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "engine/offload/forecast.h"
+#include "engine/plan/chunks.h"
 #include "engine/plan/expert_buffer.h"
 #include "engine/plan/regions.h"
 #include "kernels/core/at.h"
@@ -157,13 +158,18 @@ void add_layer(const Scenario& scenario, const std::vector<Segment>& list,
   }
 }
 
-void mark_resident(const Scenario& scenario, OffloadPlan& plan) {
-  const auto n = static_cast<std::int64_t>(plan.groups.size());
+// The fraction counts the groups of all chunks in the order of the layers.
+void mark_resident(const Scenario& scenario, std::vector<OffloadPlan>& plans) {
+  std::vector<OffloadGroup*> groups;
+  for (OffloadPlan& plan : plans) {
+    for (OffloadGroup& group : plan.groups) groups.push_back(&group);
+  }
+  const std::int64_t n = std::ssize(groups);
   const std::int64_t floor = n * (1'000'000 - scenario.offload.fraction.millionths) / 1'000'000;
   const auto resident =
       faulty("offload-fraction-rounds-up", floor, std::max<std::int64_t>(0, floor - 1));
   const std::int64_t first = faulty("offload-fraction-counts-from-the-front", n - resident, 0);
-  for (std::int64_t i = first; i < first + resident; ++i) at(plan.groups, i).is_resident = true;
+  for (std::int64_t i = first; i < first + resident; ++i) at(groups, i)->is_resident = true;
 }
 
 // Pointers to the groups that move, in an order of their copies.
@@ -364,32 +370,54 @@ std::optional<int> OffloadPlan::slot_to_come(const std::vector<Pass>& passes,
                                              std::size_t pass) const {
   if (empty() || sets == 1) return {};
   if (!passes[pass].forward || pass + 1 == passes.size() || passes[pass + 1].forward) return {};
+  if (passes[pass].chunk != passes[pass + 1].chunk)
+    return {};  // Its steps are those of another plan.
   const int slot = passes[pass].microbatch % static_cast<int>(slots);
   const int next = passes[pass + 1].microbatch % static_cast<int>(slots);
   const bool same_set = faulty("reload-into-bins-being-written", slot % sets == next % sets, false);
   return same_set ? std::nullopt : std::optional(next);
 }
 
-OffloadPlan plan_offload(const Scenario& scenario) {
-  const std::vector<Segment> list = segments(scenario);
-  const std::vector<LayerSegments> of_layer = segments_of_layers(scenario, list);
+// The groups of one chunk, on the time line of its own segments.
+static OffloadPlan groups_of_chunk(const Scenario& scenario, const std::vector<Segment>& own,
+                                   const Chunk& chunk) {
+  const std::vector<LayerSegments> of_layer = segments_of_layers(scenario, own);
   OffloadPlan plan;
-  plan.segments = static_cast<int>(list.size());
+  plan.segments = static_cast<int>(own.size());
   plan.microbatches = scenario.training.microbatches;
-  plan.slots = scenario.training.in_flight;
+  plan.slots = chunk.slots;
   plan.sets = plan.slots > 2 ? 2 : 1;
   plan.max_inflight = scenario.offload.max_inflight;
   plan.pool_slack = scenario.offload.pool_slack;
-  for (int layer = 0; layer < static_cast<int>(of_layer.size()); ++layer) {
-    add_layer(scenario, list, of_layer, layer, plan);
+  for (int layer = chunk.first_layer; layer < chunk.end_layer; ++layer) {
+    add_layer(scenario, own, of_layer, layer, plan);
   }
-  mark_resident(scenario, plan);
-  plan.seconds = pass_seconds(scenario, list);
-  choose_copy_steps(plan);
-  if (scenario.offload.captured) mark_captured(list, plan);
-  plan.captured = std::any_of(plan.groups.begin(), plan.groups.end(),
-                              [](const OffloadGroup& group) { return group.leaves_in_graph; });
   return plan;
 }
+
+std::vector<OffloadPlan> plan_offloads(const Scenario& scenario) {
+  const std::vector<Segment> list = segments(scenario);
+  std::vector<OffloadPlan> plans;
+  std::vector<std::vector<Segment>> segments_of_chunks;
+  const std::vector<Chunk> chunks = chunks_of(scenario, list);
+  for (const Chunk& chunk : chunks) {
+    segments_of_chunks.emplace_back(list.begin() + chunk.first_segment,
+                                    list.begin() + chunk.end_segment);
+    plans.push_back(groups_of_chunk(scenario, segments_of_chunks.back(), chunk));
+  }
+  mark_resident(scenario, plans);
+  for (const Chunk& chunk : chunks) {
+    OffloadPlan& plan = at(plans, chunk.number);
+    const std::vector<Segment>& own = at(segments_of_chunks, chunk.number);
+    plan.seconds = pass_seconds(scenario, own, chunk.is_last);
+    choose_copy_steps(plan);
+    if (scenario.offload.captured) mark_captured(own, plan);
+    plan.captured = std::any_of(plan.groups.begin(), plan.groups.end(),
+                                [](const OffloadGroup& group) { return group.leaves_in_graph; });
+  }
+  return plans;
+}
+
+OffloadPlan plan_offload(const Scenario& scenario) { return plan_offloads(scenario).front(); }
 
 }  // namespace lockstep

@@ -56,7 +56,8 @@ double attention_flop(const Scenario& scenario, const Part& part) {
 
 }  // namespace
 
-PassSeconds pass_seconds(const Scenario& scenario, const std::vector<Segment>& segments) {
+PassSeconds pass_seconds(const Scenario& scenario, const std::vector<Segment>& segments,
+                         bool has_head) {
   const bool bf16 = stores_bf16(scenario);
   const double rate = bf16 ? kTensorFlopPerSecond : kFp32FlopPerSecond;
   PassSeconds seconds;
@@ -76,8 +77,9 @@ PassSeconds pass_seconds(const Scenario& scenario, const std::vector<Segment>& s
     }
     add(flop / rate, attention / (rate * kAttentionOfProducts), scans / kScanFlopPerSecond);
   }
-  add(2 * number(scenario.data.pack_length * scenario.model.hidden * scenario.model.vocab) / rate,
-      0, 0);
+  const double head =
+      2 * number(scenario.data.pack_length * scenario.model.hidden * scenario.model.vocab);
+  add(has_head ? head / rate : 0, 0, 0);
   return seconds;
 }
 

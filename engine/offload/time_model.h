@@ -36,10 +36,11 @@ inline double copy_seconds(std::int64_t bytes, Link link = Link::both_ways) {
   return static_cast<double>(bytes) / (link == Link::both_ways ? kLinkBoth : kLinkAlone);
 }
 
-// One entry for each segment, and one for the head.
+// One entry for each segment, and one for the head, 0 where it lies elsewhere.
 struct PassSeconds {
   std::vector<double> forward, backward;
 };
-PassSeconds pass_seconds(const Scenario& scenario, const std::vector<Segment>& segments);
+PassSeconds pass_seconds(const Scenario& scenario, const std::vector<Segment>& segments,
+                         bool has_head);
 
 }  // namespace lockstep

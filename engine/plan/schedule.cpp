@@ -1,19 +1,60 @@
 #include "engine/plan/schedule.h"
 
+#include <utility>
+
 #include "kernels/core/fault.h"
+#include "scenarios/pass_order.h"
 
 namespace lockstep {
+namespace {
+
+// For planted faults.
+std::vector<Pass> with_chunks_mirrored(std::vector<Pass> passes, int chunks) {
+  for (Pass& pass : passes) {
+    if (pass.forward) pass.chunk = chunks - 1 - pass.chunk;
+  }
+  return passes;
+}
+
+// Two backward passes of a chunk that follow each other, so that both microbatches are in flight.
+std::vector<Pass> with_backward_passes_swapped(std::vector<Pass> passes) {
+  for (std::size_t i = passes.size(); i-- > 1;) {
+    Pass &a = passes[i - 1], &b = passes[i];
+    if (a.forward || b.forward || a.chunk != b.chunk) continue;
+    std::swap(a, b);
+    break;
+  }
+  return passes;
+}
+
+std::vector<Pass> shifted(const StageSchedule& stage, int first) {
+  std::vector<Pass> passes;
+  for (const ScheduledPass& pass : pass_order(stage)) {
+    passes.push_back({.forward = pass.forward,
+                      .microbatch = first + static_cast<int>(pass.microbatch),
+                      .chunk = static_cast<int>(pass.chunk)});
+  }
+  const bool all = faulty("last-backward-pass-dropped", true, false);
+  if (!all) passes.pop_back();
+  return passes;
+}
+
+}  // namespace
 
 std::vector<Pass> one_forward_one_backward(int end, int in_flight, int first) {
-  std::vector<Pass> passes;
-  int backward = first;
-  for (int forward = first; forward < end; ++forward) {
-    if (forward - backward == in_flight) passes.push_back({false, backward++});
-    passes.push_back({true, forward});
-  }
-  const int last = faulty("last-backward-pass-dropped", end, end - 1);
-  while (backward < last) passes.push_back({false, backward++});
-  return passes;
+  if (end == first) return {};
+  return shifted({.stages = in_flight, .microbatches = end - first}, first);
+}
+
+std::vector<Pass> passes_of_step(const Scenario& scenario, int first, int end) {
+  if (end == first) return {};
+  const std::vector<Pass> right = shifted(stage_schedule(scenario, 0, end - first), first);
+  if (scenario.parallel.chunks == 1) return right;
+  const int chunks = static_cast<int>(scenario.parallel.chunks);
+  const std::vector<Pass> ordered =
+      faulty("forward-chunks-in-opposite-order", right, with_chunks_mirrored(right, chunks));
+  return faulty("backward-passes-of-a-chunk-swapped", ordered,
+                with_backward_passes_swapped(ordered));
 }
 
 }  // namespace lockstep

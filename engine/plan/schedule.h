@@ -4,15 +4,19 @@
 #include <ostream>
 #include <vector>
 
+#include "scenarios/scenario.h"
+
 namespace lockstep {
 
 struct Pass {
   bool forward;
   int microbatch;
+  int chunk = 0;
   friend bool operator==(const Pass&, const Pass&) = default;
-  // "F3", "B0".
+  // "F3", "B0"; with its chunk if it is not the first: "F3/1".
   friend std::ostream& operator<<(std::ostream& out, const Pass& pass) {
-    return out << (pass.forward ? 'F' : 'B') << pass.microbatch;
+    out << (pass.forward ? 'F' : 'B') << pass.microbatch;
+    return pass.chunk == 0 ? out : out << '/' << pass.chunk;
   }
 };
 
@@ -20,5 +24,9 @@ struct Pass {
 // Backward passes come in ascending order, so gradients accumulate in the order of the contract at
 // every depth. Covers the microbatches `first` to `end` - 1.
 std::vector<Pass> one_forward_one_backward(int end, int in_flight, int first = 0);
+
+// The passes of the microbatches `first` to `end` - 1 of a step in the scenario's schedule. A part
+// of a step has its own warm-up, and leaves nothing in flight.
+std::vector<Pass> passes_of_step(const Scenario& scenario, int first, int end);
 
 }  // namespace lockstep

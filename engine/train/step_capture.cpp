@@ -25,39 +25,57 @@ void StepLoop::capture_bucket(int bucket) {
 }
 
 void StepLoop::capture_graphs_of(int bucket) {
-  for (int slot = 0; slot < model_->slots(); ++slot) {
-    for (const Segment& segment : segments_) {
-      if (segment.region >= 0) capture_region(segment, slot, bucket);
+  for (const Chunk& chunk : chunks_) {
+    for (int slot = 0; slot < chunk.slots; ++slot) {
+      for (const Segment& segment : segments_of(chunk)) {
+        if (segment.region >= 0)
+          capture_region(segment, pass_of_capture(chunk, slot, bucket, true));
+      }
     }
   }
   if (scenario_.cuda_graph.evaluation != GraphEvaluation::replay) return;
-  for (const Segment& segment : segments_) {
-    if (segment.region >= 0) capture_evaluation(segment, bucket);
+  const bool training = faulty("evaluation-graphs-captured-for-training", false, true);
+  for (const Chunk& chunk : chunks_) {
+    for (const Segment& segment : segments_of(chunk)) {
+      if (segment.region >= 0)
+        capture_evaluation(segment, pass_of_capture(chunk, 0, bucket, training));
+    }
   }
 }
 
-// The passes of an evaluation follow each other, so one slot serves all.
-void StepLoop::capture_evaluation(const Segment& segment, int bucket) {
+std::span<const Segment> StepLoop::segments_of(const Chunk& chunk) const {
+  return std::span(segments_).subspan(chunk.first_segment, chunk.end_segment - chunk.first_segment);
+}
+
+StepLoop::MicrobatchPass StepLoop::pass_of_capture(const Chunk& chunk, int slot, int bucket,
+                                                   bool training) const {
+  return {.chunk = chunk.number,
+          .microbatch = slot,
+          .slot = chunk.first_slot + slot,
+          .bucket = bucket,
+          .training = training,
+          .replay = true};
+}
+
+// The passes of an evaluation follow each other, so one slot of a chunk serves all.
+void StepLoop::capture_evaluation(const Segment& segment, const MicrobatchPass& pass) {
   const ExtractedHooks hooks(hooks_, hooks_of(segment, true));
-  const bool training = faulty("evaluation-graphs-captured-for-training", false, true);
-  const MicrobatchPass pass{
-      .microbatch = 0, .slot = 0, .bucket = bucket, .training = training, .replay = true};
-  graphs_.capture(
-      {.kind = GraphKey::Kind::evaluation, .region = segment.region, .slot = 0, .bucket = bucket},
-      [&] { run_parts(pass, segment, true); });
+  graphs_.capture({.kind = GraphKey::Kind::evaluation,
+                   .region = segment.region,
+                   .slot = pass.slot,
+                   .bucket = pass.bucket},
+                  [&] { run_parts(pass, segment, true); });
 }
 
 // A capture runs nothing and needs no gathered weights, so the hooks are taken out meanwhile.
-void StepLoop::capture_region(const Segment& segment, int slot, int bucket) {
-  ExtractedHooks hooks(hooks_, hooks_around(segment), slot);
-  MicrobatchPass pass{
-      .microbatch = slot, .slot = slot, .bucket = bucket, .training = true, .replay = true};
+void StepLoop::capture_region(const Segment& segment, const MicrobatchPass& pass) {
+  ExtractedHooks hooks(hooks_, hooks_around(segment), pass.slot);
   run_capture_passes(pass, segment, hooks);
   for (const bool forward : {true, false}) {
     graphs_.capture({.kind = forward ? GraphKey::Kind::forward : GraphKey::Kind::backward,
                      .region = segment.region,
-                     .slot = slot,
-                     .bucket = bucket},
+                     .slot = pass.slot,
+                     .bucket = pass.bucket},
                     [&] { run_parts(pass, segment, forward); });
   }
 }

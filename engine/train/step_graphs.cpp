@@ -35,17 +35,19 @@ void StepLoop::train_full_iteration(std::int64_t step) {
                      .microbatches = faulty("graph-key-count-in-8-bits", count, count & 255)};
   // A capture or a dry run makes no copies, so the bytes that it counts are taken back.
   const auto body = [this] {
-    const OffloadedBytes moved = offloader_.moved;
+    Offloader& offloader = *offloaders_.front();
+    const OffloadedBytes moved = offloader.moved;
     iteration();
-    offloader_.moved = moved;
+    offloader.moved = moved;
   };
   join_side_streams();
   if (!graphs_.has(key)) graphs_.capture(key, body);
   for (int m = 0; m < packs_.count(); ++m) loader_.wait_for(m, compute_);
   launch(key, body);
   launched_roll_ = true;
-  counters_.bytes_planned += offloader_.plan().bytes() * packs_.count();
-  offloader_.count_launch(graphs_.ledger(key));
+  Offloader& offloader = *offloaders_.front();
+  counters_.bytes_planned += offloader.plan().bytes() * packs_.count();
+  offloader.count_launch(graphs_.ledger(key));
   for (int m = 0; m < packs_.count(); ++m) loader_.consumed(m, compute_);
   if (options_.listener != nullptr) report_iteration();
 }
@@ -77,8 +79,7 @@ void StepLoop::evaluate_graph() {
   ++counters_.evaluation_replays;
   if (options_.listener == nullptr) return;
   for (int m = 0; m < packs_.count(); ++m) {
-    const int slot = m % model_->slots();
-    options_.listener->evaluation_replayed(m, evaluated(slot),
+    options_.listener->evaluation_replayed(m, evaluated(pass_of(m, false, false)),
                                            m + model_->slots() >= packs_.count());
   }
 }

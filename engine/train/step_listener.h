@@ -8,6 +8,8 @@
 
 namespace lockstep {
 
+struct Chunk;
+
 // Each call comes on the host after the work that it names was submitted to the compute stream. To
 // read the tensors, synchronise that stream first. With full_iteration graphs the calls for each
 // microbatch come after the launch, so later microbatches have overwritten some tensors: `live`
@@ -22,6 +24,11 @@ class StepListener {
                             bool live) {}
   // `left`: what the pass itself writes and a later one of its slot alone overwrites.
   virtual void backward_done(int microbatch, const std::vector<NamedTensor>& left, bool live) {}
+  // The backward pass of a microbatch through one of several chunks: other microbatches may have
+  // run theirs through a later chunk already. Behind that through the first chunk, backward_done
+  // follows with nothing to look at.
+  virtual void chunk_backward_done(int microbatch, const Chunk& chunk,
+                                   const std::vector<NamedTensor>& left) {}
   // A pass of an evaluation, unless it is one graph of a whole evaluation. Evaluations offload
   // nothing, so tensors that training offloads do not hold their values and are left out. Nothing
   // waits for the others.

@@ -59,15 +59,14 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
                                                    *layout_, parameters_)
                        : nullptr),
       modules_{static_cast<int>(scenario.model.pattern.size())},
-      hooks_(modules_.count(), static_cast<int>(scenario.training.in_flight)),
+      segments_(segments(scenario)),
+      chunks_(chunks_of(scenario, segments_)),
+      hooks_(modules_.count(), chunks_.back().first_slot + chunks_.back().slots),
       shared_pool_(device),
       shared_(make_shared_memory(shared_pool_, scenario)),
-      offloader_(
-          device, compute_, scenario,
-          [this](int layer, int slot) { return model_->rows_in_use(slot, layer); },
-          [this](int bin, std::int64_t bytes) { return shared_bin(bin, bytes); }),
-      model_(make_step_model(device, compute_, offloader_, shared_.get(), parameters_, scenario,
-                             layout_ ? layout_->ranks : 0)),
+      offloaders_(make_offloaders()),
+      model_(make_step_model(device, compute_, offloaders_, shared_.get(), parameters_, scenario,
+                             chunks_, layout_ ? layout_->ranks : 0)),
       loader_(device, pack_shape(scenario), pack_capacities(scenario).back(),
               most_microbatches(scenario.training),
               holds(scenario.checker.poison, Poison::staging)),
@@ -79,7 +78,8 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
           compute_, [this] { return addresses_.list(); }, options.dry_run_ledger,
           scenario.cuda_graph.graph_memory_limit),
       poisons_padding_(holds(scenario.checker.poison, Poison::padding)),
-      segments_(segments(scenario)) {
+      all_slots_from_(chunks_.size() == 1 ? model_->slots()
+                                          : most_microbatches(scenario.training)) {
   for (int slot = 0; shared_ && slot < model_->slots(); ++slot) {
     if (options_.listener != nullptr)
       passing_.add(device, shared_->plan(), slot, model_->activations(slot));
@@ -95,7 +95,7 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
   addresses_.add(*model_);
   addresses_.add(loader_);
   addresses_.add(pool_);
-  addresses_.add(offloader_);
+  for (const auto& offloader : offloaders_) addresses_.add(*offloader);
   parameters_.initialize(compute_);
   model_->initialize(compute_);
   if (scenario.cuda_graph.capture_passes > 0) {
@@ -109,19 +109,34 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
   sharder_->refresh();
 }
 
+Offloaders StepLoop::make_offloaders() {
+  Offloaders made;
+  const std::vector<OffloadPlan> plans = plan_offloads(scenario_);
+  for (const Chunk& chunk : chunks_) {
+    const int first = chunk.first_slot;
+    made.push_back(std::make_unique<Offloader>(
+        device_, compute_, scenario_, at(plans, chunk.number), copies_,
+        [this, first](int layer, int slot) { return model_->rows_in_use(first + slot, layer); },
+        [this](int bin, std::int64_t bytes) { return shared_bin(bin, bytes); }));
+  }
+  return made;
+}
+
 void* StepLoop::shared_bin(int bin, std::int64_t bytes) {
   return shared_ ? shared_->find(bin_name(bin), LivingTensor::kAllSlots, bytes) : nullptr;
 }
 
 RunCounters StepLoop::counters() const {
   RunCounters counters = counters_;
-  counters.bytes_offloaded = offloader_.moved.out;
-  counters.bytes_reloaded = offloader_.moved.in;
-  counters.offloads_in_flight = offloader_.most_in_flight;
-  counters.offloads_delayed = offloader_.delayed;
-  counters.spare_buffers = offloader_.spare_buffers();
-  counters.copies_in_graphs = offloader_.copies_in_graphs;
-  counters.copy_bytes_in_graphs = offloader_.copy_bytes_in_graphs;
+  counters.offloads_in_flight = copies_.most_in_flight;
+  for (const auto& offloader : offloaders_) {
+    counters.bytes_offloaded += offloader->moved.out;
+    counters.bytes_reloaded += offloader->moved.in;
+    counters.offloads_delayed += offloader->delayed;
+    counters.spare_buffers += offloader->spare_buffers();
+    counters.copies_in_graphs += offloader->copies_in_graphs;
+    counters.copy_bytes_in_graphs += offloader->copy_bytes_in_graphs;
+  }
   if (shared_) counters.bytes_shared = shared_->shared_bytes();
   if (sharder_) counters.persistent_buffers = sharder_->persistent_buffers();
   if (sharder_) counters.late_gathers = sharder_->late_gathers();
@@ -277,7 +292,7 @@ void StepLoop::quantise_with_passes(Passes passes) {
 }
 
 void StepLoop::begin_passes(const std::vector<Pass>& passes) {
-  if (sharder_) sharder_->begin(passes);
+  if (sharder_) sharder_->begin(passes, chunks_);
 }
 
 void StepLoop::end_passes(Sharder::Passes passes) {
@@ -300,17 +315,18 @@ void StepLoop::train(std::int64_t step, int first, int end) {
 
 void StepLoop::train_passes(int first, int end, bool replay) {
   Outstanding outstanding(model_->slots());
-  const std::vector<Pass> passes = one_forward_one_backward(end, model_->slots(), first);
+  const std::vector<Pass> passes = passes_of_step(scenario_, first, end);
   begin_passes(passes);
   quantise_with_passes(Passes::training);
   for (std::size_t i = 0; i < passes.size(); ++i) {
-    MicrobatchPass pass = pass_of(passes[i].microbatch, true, replay);
-    pass.prefetch = offloader_.plan().slot_to_come(passes, i);
+    MicrobatchPass pass = pass_of(passes[i].microbatch, true, replay, passes[i].chunk);
+    pass.prefetch = offloader(pass).plan().slot_to_come(passes, i);
     const bool captured = pass.replay && graphs_.has_bucket(pass.bucket);
     pass.replay = faulty("eviction-leaves-the-bucket-eager", pass.replay, captured);
     if (pass.replay && !captured) capture_bucket(pass.bucket);  // The bucket's graphs were evicted.
     if (passes[i].forward) {
-      if (replay && !pass.replay) count_fallback(packs_.reason(pass.microbatch));
+      const bool counts = replay && !pass.replay && chunk_of(pass).is_first;
+      if (counts) count_fallback(packs_.reason(pass.microbatch));
       outstanding.begins(pass.slot);
       train_forward(pass);
     } else {
@@ -339,10 +355,10 @@ void StepLoop::count_fallback(Unreplayable reason) {
 }
 
 void StepLoop::train_forward(const MicrobatchPass& pass) {
-  loader_.wait_for(pass.microbatch, compute_);
+  if (chunk_of(pass).is_first) loader_.wait_for(pass.microbatch, compute_);
   forward(pass);
-  counters_.bytes_planned += offloader_.due(pass.slot);
-  if (options_.listener == nullptr) return;
+  counters_.bytes_planned += offloader(pass).due(slot_in_chunk(pass));
+  if (options_.listener == nullptr || !chunk_of(pass).is_last) return;
   const bool looks = options_.listener->looks_at_passes();
   options_.listener->forward_done(pass.microbatch,
                                   looks ? activations(pass) : std::vector<NamedTensor>(), true);
@@ -356,9 +372,16 @@ void StepLoop::train_backward(const MicrobatchPass& pass) {
   const bool falls_back = with_graphs(scenario_) && pass.bucket < 0;
   const bool waits_here = faulty("host-waits-in-each-fallback", false, falls_back);
   if (waits || waits_here) compute_.synchronize();
-  loader_.consumed(pass.microbatch, compute_);
-  if (options_.listener != nullptr)
-    options_.listener->backward_done(pass.microbatch, left_by_backward(pass.slot), true);
+  if (chunk_of(pass).is_first) loader_.consumed(pass.microbatch, compute_);
+  if (options_.listener != nullptr) report_backward(pass);
+}
+
+void StepLoop::report_backward(const MicrobatchPass& pass) {
+  StepListener& listener = *options_.listener;
+  const std::vector<NamedTensor> left = left_by_backward(pass.slot);
+  if (chunks_.size() == 1) return listener.backward_done(pass.microbatch, left, true);
+  listener.chunk_backward_done(pass.microbatch, chunk_of(pass), left);
+  if (chunk_of(pass).is_first) listener.backward_done(pass.microbatch, {}, false);
 }
 
 void StepLoop::iteration() {
@@ -370,7 +393,7 @@ void StepLoop::iteration() {
   for (std::size_t i = 0; i < passes.size(); ++i) {
     MicrobatchPass pass = pass_of(passes[i].microbatch, true, false);
     pass.bucket = faulty("iteration-graph-takes-each-bucket", packs_.largest_bucket(), pass.bucket);
-    pass.prefetch = offloader_.plan().slot_to_come(passes, i);
+    pass.prefetch = offloader(pass).plan().slot_to_come(passes, i);
     passes[i].forward ? outstanding.begins(pass.slot) : outstanding.ends(pass.slot);
     passes[i].forward ? forward(pass) : backward(pass);
   }
@@ -379,28 +402,36 @@ void StepLoop::iteration() {
   exchange_and_count();
   roll();
   if (sharder_) sharder_->await_gradients();  // A capture must join every stream that it forked.
-  offloader_.drain();
+  drain_copies();
+}
+
+void StepLoop::drain_copies() {
+  for (const auto& offloader : offloaders_) offloader->drain();
 }
 
 void StepLoop::join_side_streams() {
-  offloader_.drain();
+  drain_copies();
   if (sharder_) sharder_->drain();
 }
 
 // Counts a step in which `microbatches` microbatches ran or were captured.
 void StepLoop::note(const Outstanding& outstanding, int microbatches) {
   counters_.max_outstanding = std::max(counters_.max_outstanding, outstanding.most);
-  if (microbatches < model_->slots()) return;  // The rest of a step that was interrupted.
+  // Fewer passes leave slots unused, as those of the rest of a step that was interrupted.
+  if (microbatches < all_slots_from_) return;
   std::int64_t& live = counters_.slots_live;
   live = live == 0 ? outstanding.most_slots : std::min(live, outstanding.most_slots);
 }
 
 std::vector<NamedTensor> StepLoop::activations(const MicrobatchPass& pass) {
   std::vector<NamedTensor> tensors = context(pass).pack.names();
-  std::vector<NamedTensor>& layers = model_->activations(pass.slot);
-  offloader_.point_to_copies(layers, pass.slot);
-  passing_.point_to_copies(layers, pass.slot);
-  tensors.insert(tensors.end(), layers.begin(), layers.end());
+  for (const Chunk& chunk : chunks_) {
+    const int slot = chunk.slot_of(pass.microbatch);
+    std::vector<NamedTensor>& layers = model_->activations(slot);
+    at(offloaders_, chunk.number)->point_to_copies(layers, slot - chunk.first_slot);
+    passing_.point_to_copies(layers, slot);
+    tensors.insert(tensors.end(), layers.begin(), layers.end());
+  }
   std::erase_if(tensors, [](const NamedTensor& one) { return one.of_backward; });
   return tensors;
 }
@@ -411,14 +442,25 @@ std::vector<NamedTensor> StepLoop::left_by_backward(int slot) {
   return tensors;
 }
 
-std::vector<NamedTensor> StepLoop::evaluated(int slot) {
+std::vector<NamedTensor> StepLoop::evaluated_in(const Chunk& chunk, int slot) {
   passing_.point_to_copies(model_->activations(slot), slot);
-  std::vector<NamedTensor> tensors = offloader_.without_moved(model_->activations(slot));
+  std::vector<NamedTensor> tensors =
+      at(offloaders_, chunk.number)->without_moved(model_->activations(slot));
   // An evaluation by exponents of earlier steps takes no amax.
   std::erase_if(tensors, [&](const NamedTensor& one) {
     return one.of_backward || (is_delayed() && one.name.ends_with("_amax"));
   });
   return tensors;
+}
+
+std::vector<NamedTensor> StepLoop::evaluated(const MicrobatchPass& pass) {
+  std::vector<NamedTensor> all;
+  for (const Chunk& chunk : chunks_) {
+    const int slot = pass.replay ? chunk.first_slot : chunk.slot_of(pass.microbatch);
+    const std::vector<NamedTensor> own = evaluated_in(chunk, slot);
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
 }
 
 // ---- Evaluation ---------------------------------------------------------------------------------
@@ -441,21 +483,26 @@ void StepLoop::evaluate(std::int64_t step, const StepData& data) {
 void StepLoop::evaluation(bool replay) {
   const bool one_bucket = packs_.all_fit() && !replay;
   std::vector<Pass> passes;
-  for (int m = 0; m < packs_.count(); ++m) passes.push_back({.forward = true, .microbatch = m});
+  for (int m = 0; m < packs_.count(); ++m) {
+    for (const Chunk& chunk : chunks_)
+      passes.push_back({.forward = true, .microbatch = m, .chunk = chunk.number});
+  }
   begin_passes(passes);
   quantise_with_passes(Passes::evaluation);
   for (const Pass& scheduled : passes) {
     MicrobatchPass pass =
-        pass_of(scheduled.microbatch, faulty("evaluation-with-dropout", false, true), replay);
+        pass_of(scheduled.microbatch, faulty("evaluation-with-dropout", false, true), replay,
+                scheduled.chunk);
     if (one_bucket) pass.bucket = packs_.largest_bucket();
     if (pass.replay) {
-      pass.slot = 0;  // Where its graphs were captured.
+      pass.slot = chunk_of(pass).first_slot;  // Where its graphs were captured.
       if (!graphs_.has_bucket(pass.bucket)) capture_bucket(pass.bucket);
     }
     forward(pass);
     // A capture of a whole evaluation runs nothing.
-    if (options_.listener != nullptr && device_.recording() < 0)
-      options_.listener->evaluation_pass_done(pass.microbatch, evaluated(pass.slot));
+    const bool shows = options_.listener != nullptr && device_.recording() < 0;
+    if (shows && chunk_of(pass).is_last)
+      options_.listener->evaluation_pass_done(pass.microbatch, evaluated(pass));
   }
   end_passes(Sharder::Passes::forward);
 }

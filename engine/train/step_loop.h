@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/data/loader.h"
@@ -14,6 +15,7 @@
 #include "engine/nn/expert_state.h"
 #include "engine/offload/offloader.h"
 #include "engine/parameters/parameters.h"
+#include "engine/plan/chunks.h"
 #include "engine/plan/region_hooks.h"
 #include "engine/plan/schedule.h"
 #include "engine/tensors/address_table.h"
@@ -67,16 +69,25 @@ class StepLoop {
   std::int64_t tokens() const { return packs_.tokens(); }
 
  private:
-  // The pass of one microbatch of this rank through the model, forward or backward.
+  // The pass of one microbatch of this rank through a chunk, forward or backward.
   struct MicrobatchPass {
-    int microbatch, slot;
+    int chunk, microbatch, slot;
     int bucket;  // -1 if no bucket is made for its documents.
     bool training;
-    bool replay;                       // Graphs replay its regions.
-    std::optional<int> prefetch = {};  // The slot whose offloaded tensors may be copied back now.
-    bool copies = true;                // A captured region that offloads makes its copies.
+    bool replay;  // Graphs replay its regions.
+    // The slot of the chunk whose offloaded tensors may be copied back now.
+    std::optional<int> prefetch = {};
+    bool copies = true;  // A captured region that offloads makes its copies.
   };
-  MicrobatchPass pass_of(int microbatch, bool training, bool replay) const;
+  MicrobatchPass pass_of(int microbatch, bool training, bool replay, int chunk = 0) const;
+  // The pass that a slot is captured for.
+  MicrobatchPass pass_of_capture(const Chunk& chunk, int slot, int bucket, bool training) const;
+  const Chunk& chunk_of(const MicrobatchPass& pass) const { return at(chunks_, pass.chunk); }
+  // Offloaders count the slots of their chunk from 0.
+  Offloader& offloader(const MicrobatchPass& pass) const { return *at(offloaders_, pass.chunk); }
+  int slot_in_chunk(const MicrobatchPass& pass) const {
+    return pass.slot - chunk_of(pass).first_slot;
+  }
   PassContext context(const MicrobatchPass& pass);
   HookCall hook_call(const MicrobatchPass& pass) const;
   void run_hooks(int module, HookPoint point, const MicrobatchPass& pass);
@@ -90,11 +101,17 @@ class StepLoop {
   // overwritten is copied.
   void before_step(const MicrobatchPass& pass, int step);
   void behind_step(const MicrobatchPass& pass, int step);
+  // The ends of a chunk: embedding and head, or what lies between two chunks.
+  void begin_forward(const PassContext& context, const MicrobatchPass& pass);
+  void end_forward(const PassContext& context, const MicrobatchPass& pass);
+  void begin_backward(const PassContext& context, const MicrobatchPass& pass);
+  void end_backward(const PassContext& context, const MicrobatchPass& pass);
   void backward(const MicrobatchPass& pass);
   void run_segment(const MicrobatchPass& pass, const Segment& segment, bool forward);
   void run_parts(const MicrobatchPass& pass, const Segment& segment, bool forward);
   RegionPass region_pass(const MicrobatchPass& pass, const Segment& segment, bool forward) const;
 
+  Offloaders make_offloaders();
   // The shared memory of a buffer of the offloader; null if nothing is shared.
   void* shared_bin(int bin, std::int64_t bytes);
 
@@ -123,15 +140,19 @@ class StepLoop {
   void iteration();  // All passes of a training step, for one graph.
   // All forward passes of an evaluation. `replay`: graphs replay the regions of those that fit.
   void evaluation(bool replay);
+  void drain_copies();
   void join_side_streams();  // Before a graph of several passes, and before its capture.
   void note(const Outstanding& outstanding, int microbatches);
   void count_fallback(Unreplayable reason);  // `no`: a part of a step.
-  // Returns the boundaries of the pack and the activations of a pass, with the addresses at which
-  // they can be read now.
+  // Returns the boundaries of the pack and the activations of a microbatch in all chunks, with the
+  // addresses at which they can be read now. `pass` is that through the last chunk.
   std::vector<NamedTensor> activations(const MicrobatchPass& pass);
   // The named tensors that its backward pass writes.
   std::vector<NamedTensor> left_by_backward(int slot);
-  std::vector<NamedTensor> evaluated(int slot);  // What an evaluation leaves there.
+  // What an evaluation leaves of a microbatch in all chunks.
+  std::vector<NamedTensor> evaluated(const MicrobatchPass& pass);
+  std::vector<NamedTensor> evaluated_in(const Chunk& chunk, int slot);
+  void report_backward(const MicrobatchPass& pass);
 
   // Graphs (step_graphs.cpp).
   bool replays(std::int64_t step) const;
@@ -146,8 +167,9 @@ class StepLoop {
   void capture_regions();
   void capture_bucket(int bucket);
   void capture_graphs_of(int bucket);
-  void capture_region(const Segment& segment, int slot, int bucket);
-  void capture_evaluation(const Segment& segment, int bucket);
+  void capture_region(const Segment& segment, const MicrobatchPass& pass);
+  void capture_evaluation(const Segment& segment, const MicrobatchPass& pass);
+  std::span<const Segment> segments_of(const Chunk& chunk) const;
   std::vector<ExtractedHooks::List> hooks_around(const Segment& segment) const;
   // These surround captures of which each may run passes. The most bytes that are set aside.
   void set_aside();
@@ -169,10 +191,13 @@ class StepLoop {
   Parameters parameters_;
   std::unique_ptr<Sharder> sharder_;
   Modules modules_;
+  std::vector<Segment> segments_;
+  const std::vector<Chunk> chunks_;
   Hooks hooks_;
   TensorPool shared_pool_;
   std::unique_ptr<SharedMemory> shared_;  // Null if slots share no memory.
-  Offloader offloader_;
+  CopyQueues copies_;
+  Offloaders offloaders_;
   std::unique_ptr<StepModel> model_;
   PassingTensors passing_;  // Empty without shared memory, and without a listener.
   Loader loader_;
@@ -182,9 +207,9 @@ class StepLoop {
   AddressTable addresses_;
   GraphSet graphs_;
   bool poisons_padding_;
-  std::vector<Segment> segments_;
   std::unique_ptr<CapturePasses> capture_passes_;  // Null if captures have none.
   RunCounters counters_;
+  const int all_slots_from_;      // A step of so many microbatches has all slots live at once.
   std::int64_t first_step_ = -1;  // That this loop has begun; -1: none.
   bool launched_roll_ = false;    // A graph of the step held it.
 };

@@ -10,11 +10,10 @@ namespace {
 template <class T>
 class TypedStepModel final : public StepModel {
  public:
-  TypedStepModel(Device& device, const Stream& compute, const Offloader& offloader,
+  TypedStepModel(Device& device, const Stream& compute, const Offloaders& offloaders,
                  SharedMemory* shared, const Parameters& parameters, const Scenario& scenario,
-                 int ranks)
-      : model_(device, compute, offloader, shared, parameters, scenario,
-               static_cast<int>(scenario.training.in_flight), ranks) {}
+                 const std::vector<Chunk>& chunks, int ranks)
+      : model_(device, compute, offloaders, shared, parameters, scenario, chunks, ranks) {}
 
   int slots() const override { return model_.slots(); }
   const PackShape& pack_shape() const override { return model_.pack_shape(); }
@@ -59,6 +58,19 @@ class TypedStepModel final : public StepModel {
     model_.embed_backward(context, inputs, model_.slot(slot));
   }
 
+  void hand_on(const PassContext& context, int from, int to) override {
+    model_.hand_on(context, model_.slot(from), model_.slot(to));
+  }
+  void hand_back(const PassContext& context, int from, int to) override {
+    model_.hand_back(context, model_.slot(from), model_.slot(to));
+  }
+  void keep_head_gradient(const PassContext& context, int slot) override {
+    model_.keep_head_gradient(context, model_.slot(slot));
+  }
+  void take_head_gradient(const PassContext& context, int slot) override {
+    model_.take_head_gradient(context, model_.slot(slot));
+  }
+
   void fill_input(const Stream& stream, const Segment& region, int slot,
                   const Ones& ones) override {
     model_.fill_input(stream, region, model_.slot(slot), ones);
@@ -77,15 +89,15 @@ class TypedStepModel final : public StepModel {
 }  // namespace
 
 std::unique_ptr<StepModel> make_step_model(Device& device, const Stream& compute,
-                                           const Offloader& offloader, SharedMemory* shared,
+                                           const Offloaders& offloaders, SharedMemory* shared,
                                            const Parameters& parameters, const Scenario& scenario,
-                                           int ranks) {
+                                           const std::vector<Chunk>& chunks, int ranks) {
   if (stores_bf16(scenario)) {
-    return std::make_unique<TypedStepModel<bf16>>(device, compute, offloader, shared, parameters,
-                                                  scenario, ranks);
+    return std::make_unique<TypedStepModel<bf16>>(device, compute, offloaders, shared, parameters,
+                                                  scenario, chunks, ranks);
   }
-  return std::make_unique<TypedStepModel<float>>(device, compute, offloader, shared, parameters,
-                                                 scenario, ranks);
+  return std::make_unique<TypedStepModel<float>>(device, compute, offloaders, shared, parameters,
+                                                 scenario, chunks, ranks);
 }
 
 }  // namespace lockstep

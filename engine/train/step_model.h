@@ -10,6 +10,7 @@
 #include "engine/nn/layer.h"
 #include "engine/offload/offloader.h"
 #include "engine/parameters/parameters.h"
+#include "engine/plan/chunks.h"
 #include "engine/plan/regions.h"
 
 namespace lockstep {
@@ -40,6 +41,10 @@ class StepModel {
   virtual void backward(const PassContext& context, const Part& part, int slot) = 0;
   virtual void embed_backward(const PassContext& context, const MicrobatchInputs& inputs,
                               int slot) = 0;
+  virtual void hand_on(const PassContext& context, int from, int to) = 0;
+  virtual void hand_back(const PassContext& context, int from, int to) = 0;
+  virtual void keep_head_gradient(const PassContext& context, int slot) = 0;
+  virtual void take_head_gradient(const PassContext& context, int slot) = 0;
 
   virtual void fill_input(const Stream& stream, const Segment& region, int slot,
                           const Ones& ones) = 0;
@@ -52,8 +57,8 @@ class StepModel {
 // Makes the model with the storage type of the first precision that the scenario lists. `shared`:
 // null if slots share no memory. `ranks` is 0 without other ranks.
 std::unique_ptr<StepModel> make_step_model(Device& device, const Stream& compute,
-                                           const Offloader& offloader, SharedMemory* shared,
+                                           const Offloaders& offloaders, SharedMemory* shared,
                                            const Parameters& parameters, const Scenario& scenario,
-                                           int ranks);
+                                           const std::vector<Chunk>& chunks, int ranks);
 
 }  // namespace lockstep

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "engine/train/step_loop.h"
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
@@ -6,9 +8,11 @@
 
 namespace lockstep {
 
-StepLoop::MicrobatchPass StepLoop::pass_of(int microbatch, bool training, bool replay) const {
-  return {.microbatch = microbatch,
-          .slot = microbatch % model_->slots(),
+StepLoop::MicrobatchPass StepLoop::pass_of(int microbatch, bool training, bool replay,
+                                           int chunk) const {
+  return {.chunk = chunk,
+          .microbatch = microbatch,
+          .slot = at(chunks_, chunk).slot_of(microbatch),
           .bucket = packs_.bucket(microbatch),
           .training = training,
           .replay = replay && packs_.fits(microbatch)};
@@ -47,7 +51,6 @@ void StepLoop::run_hooks(int module, HookPoint point, const MicrobatchPass& pass
 
 void StepLoop::forward(const MicrobatchPass& pass) {
   const PassContext context = this->context(pass);
-  const MicrobatchInputs& inputs = loader_.inputs(pass.microbatch);
   const bool again = faulty("fp8-weights-quantised-in-every-pass", false, true);
   if (again) quantise_weights(pass.training ? Passes::training : Passes::evaluation);
   if (poisons_padding_) {
@@ -56,28 +59,49 @@ void StepLoop::forward(const MicrobatchPass& pass) {
   }
   before_step(pass, -1);
   build_metadata(context, loader_.table(pass.microbatch, pass.bucket < 0));
-  offloader_.enter_forward(-1, pass.slot);
-  run_hooks(Modules::embedding(), HookPoint::forward_pre, pass);
-  model_->embed(context, inputs, pass.slot);
-  behind_step(pass, -1);
-  run_hooks(Modules::embedding(), HookPoint::forward_post, pass);
-  const int head = offloader_.plan().segments;
-  for (int i = 0; i < head; ++i) {
-    if (pass.prefetch) offloader_.prefetch(i, *pass.prefetch);
-    offloader_.enter_forward(i, pass.slot);
+  Offloader& copies = offloader(pass);
+  const int slot = slot_in_chunk(pass), first = chunk_of(pass).first_segment;
+  copies.enter_forward(-1, slot);
+  begin_forward(context, pass);
+  const int end = copies.plan().segments;
+  for (int i = 0; i < end; ++i) {
+    if (pass.prefetch) copies.prefetch(i, *pass.prefetch);
+    copies.enter_forward(i, slot);
     before_step(pass, i);
-    run_segment(pass, at(segments_, i), true);
+    run_segment(pass, at(segments_, first + i), true);
     behind_step(pass, i);
-    if (pass.training) offloader_.leave_forward(i, pass.slot);
+    if (pass.training) copies.leave_forward(i, slot);
   }
   keep_router_losses(pass);
-  if (pass.prefetch) offloader_.prefetch(head, *pass.prefetch);
+  if (pass.prefetch) copies.prefetch(end, *pass.prefetch);
+  end_forward(context, pass);
+  if (pass.training) copies.leave_forward(end, slot);
+}
+
+void StepLoop::begin_forward(const PassContext& context, const MicrobatchPass& pass) {
+  const Chunk& chunk = chunk_of(pass);
+  if (!chunk.is_first) {
+    // An evaluation by graphs has one slot of each chunk.
+    const Chunk& before = at(chunks_, chunk.number - 1);
+    const bool one_slot = !pass.training && pass.replay;
+    const int from = one_slot ? before.first_slot : before.slot_of(pass.microbatch);
+    return model_->hand_on(context, from, pass.slot);
+  }
+  run_hooks(Modules::embedding(), HookPoint::forward_pre, pass);
+  model_->embed(context, loader_.inputs(pass.microbatch), pass.slot);
+  behind_step(pass, -1);
+  run_hooks(Modules::embedding(), HookPoint::forward_post, pass);
+}
+
+void StepLoop::end_forward(const PassContext& context, const MicrobatchPass& pass) {
+  if (!chunk_of(pass).is_last) return;
+  const int head = offloader(pass).plan().segments;
   run_hooks(modules_.head(), HookPoint::forward_pre, pass);
   before_step(pass, head);
-  model_->head(context, inputs, pass.slot, losses_.columns(pass.microbatch, 1));
+  model_->head(context, loader_.inputs(pass.microbatch), pass.slot,
+               losses_.columns(pass.microbatch, 1));
   behind_step(pass, head);
   run_hooks(modules_.head(), HookPoint::forward_post, pass);
-  if (pass.training) offloader_.leave_forward(head, pass.slot);
 }
 
 void StepLoop::before_step(const MicrobatchPass& pass, int step) {
@@ -102,31 +126,51 @@ void StepLoop::build_metadata(const PassContext& context, const DocumentTable& t
 // The losses lie in the slot, which a later microbatch takes.
 void StepLoop::keep_router_losses(const MicrobatchPass& pass) {
   if (!router_losses_) return;
-  const int row = faulty("router-losses-kept-by-slot", pass.microbatch, pass.slot);
+  const int row = faulty("router-losses-kept-by-slot", pass.microbatch, slot_in_chunk(pass));
   float* to = router_losses_.data + row * router_losses_.pitch;
   for (const ExpertState& state : model_->expert_states()) {
+    float* const own = std::exchange(to, to + 2);
+    if (!chunk_of(pass).has(state.layer)) continue;
     const Tensor<float> from = model_->router_losses(pass.slot, state.layer);
-    compute_.copy(to, from.data, 2 * sizeof(float), CopyKind::device_to_device);
-    to += 2;
+    compute_.copy(own, from.data, 2 * sizeof(float), CopyKind::device_to_device);
   }
 }
 
 void StepLoop::backward(const MicrobatchPass& pass) {
   const PassContext context = this->context(pass);
-  const MicrobatchInputs& inputs = loader_.inputs(pass.microbatch);
-  const int head = offloader_.plan().segments;
-  offloader_.enter_backward(head, pass.slot);
+  Offloader& copies = offloader(pass);
+  const int slot = slot_in_chunk(pass), first = chunk_of(pass).first_segment;
+  const int end = copies.plan().segments;
+  copies.enter_backward(end, slot);
+  begin_backward(context, pass);
+  for (int i = end - 1; i >= 0; --i) {
+    copies.enter_backward(i, slot);
+    before_step(pass, copies.plan().backward_step(i));
+    run_segment(pass, at(segments_, first + i), false);
+  }
+  end_backward(context, pass);
+}
+
+void StepLoop::begin_backward(const PassContext& context, const MicrobatchPass& pass) {
+  if (!chunk_of(pass).is_last) return;
+  const OffloadPlan& plan = offloader(pass).plan();
   run_hooks(modules_.head(), HookPoint::backward_pre, pass);
-  before_step(pass, offloader_.plan().backward_step(head));
-  model_->head_backward(context, inputs, pass.slot);
+  before_step(pass, plan.backward_step(plan.segments));
+  model_->head_backward(context, loader_.inputs(pass.microbatch), pass.slot);
+  model_->keep_head_gradient(context, chunks_.front().slot_of(pass.microbatch));
   run_hooks(modules_.head(), HookPoint::backward_post, pass);
-  for (int i = head - 1; i >= 0; --i) {
-    offloader_.enter_backward(i, pass.slot);
-    before_step(pass, offloader_.plan().backward_step(i));
-    run_segment(pass, at(segments_, i), false);
+}
+
+void StepLoop::end_backward(const PassContext& context, const MicrobatchPass& pass) {
+  const Chunk& chunk = chunk_of(pass);
+  if (!chunk.is_first) {
+    const Chunk& before = at(chunks_, chunk.number - 1);
+    const int m = faulty("chunk-gradient-to-the-next-slot", pass.microbatch, pass.microbatch + 1);
+    return model_->hand_back(context, pass.slot, before.slot_of(m));
   }
   run_hooks(Modules::embedding(), HookPoint::backward_pre, pass);
-  model_->embed_backward(context, inputs, pass.slot);
+  model_->take_head_gradient(context, pass.slot);
+  model_->embed_backward(context, loader_.inputs(pass.microbatch), pass.slot);
   run_hooks(Modules::embedding(), HookPoint::backward_post, pass);
 }
 
@@ -152,14 +196,14 @@ void StepLoop::run_segment(const MicrobatchPass& pass, const Segment& segment, b
   if (segment.region < 0 || !pass.replay) return body();
   const GraphKey key{.kind = graph_kind(pass.training, forward),
                      .region = region_of(segment),
-                     .slot = faulty("graph-key-without-slot", pass.slot, 0),
+                     .slot = faulty("graph-key-without-slot", pass.slot, chunk_of(pass).first_slot),
                      .bucket = faulty("graph-key-without-bucket", pass.bucket, 0)};
   ExtractedHooks hooks(hooks_, hooks_of(segment, forward), pass.slot);
   hooks.run_before(hook_call(pass));
   const RegionPass region = region_pass(pass, segment, forward);
-  if (pass.training && offloader_.holds_copies(region)) {
-    offloader_.launch(region, graphs_.ledger(key),
-                      [&](const Stream& stream) { graphs_.launch(key, body, stream); });
+  if (pass.training && offloader(pass).holds_copies(region)) {
+    offloader(pass).launch(region, graphs_.ledger(key),
+                           [&](const Stream& stream) { graphs_.launch(key, body, stream); });
   } else {
     graphs_.launch(key, body);
   }
@@ -169,28 +213,29 @@ void StepLoop::run_segment(const MicrobatchPass& pass, const Segment& segment, b
 
 RegionPass StepLoop::region_pass(const MicrobatchPass& pass, const Segment& segment,
                                  bool forward) const {
-  return {.segment = static_cast<int>(&segment - segments_.data()),
-          .slot = pass.slot,
+  return {.segment = static_cast<int>(&segment - segments_.data()) - chunk_of(pass).first_segment,
+          .slot = slot_in_chunk(pass),
           .forward = forward};
 }
 
 void StepLoop::run_parts(const MicrobatchPass& pass, const Segment& segment, bool forward) {
   const PassContext context = this->context(pass);
   const RegionPass region = region_pass(pass, segment, forward);
+  Offloader& offloader = this->offloader(pass);
   const bool copies =
-      offloader_.plan().captured && pass.training && pass.copies && segment.region >= 0;
-  if (copies) offloader_.begin_region(region);
+      offloader.plan().captured && pass.training && pass.copies && segment.region >= 0;
+  if (copies) offloader.begin_region(region);
   const std::int64_t count = std::ssize(segment.parts);
   for (std::int64_t i = 0; i < count; ++i) {
     const Part& part = at(segment.parts, forward ? i : count - 1 - i);
     for (const auto& [module, point] : hooks_before(part, forward)) run_hooks(module, point, pass);
-    if (copies) offloader_.before_layer(region, part.layer);
+    if (copies) offloader.before_layer(region, part.layer);
     forward ? model_->forward(context, part, pass.slot)
             : model_->backward(context, part, pass.slot);
-    if (copies) offloader_.after_layer(region, part.layer);
+    if (copies) offloader.after_layer(region, part.layer);
     for (const auto& [module, point] : hooks_after(part, forward)) run_hooks(module, point, pass);
   }
-  if (copies) offloader_.end_region(region);
+  if (copies) offloader.end_region(region);
 }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <sstream>
 
@@ -123,8 +124,11 @@ std::string schedule_table(const Scenario& scenario) {
 }
 
 void write_regions(std::ostringstream& out, const Scenario& scenario) {
+  const std::vector<std::int64_t> of_chunks = chunk_slots(scenario);
+  const std::int64_t slots = std::accumulate(of_chunks.begin(), of_chunks.end(), std::int64_t{0});
+  const bool several = of_chunks.size() > 1;
   out << "\ngraphs: " << to_text(scenario.cuda_graph.impl) << ", " << graph_regions(scenario)
-      << " regions, " << scenario.training.in_flight << " slots, "
+      << " regions, " << slots << (several ? " slots of all chunks, " : " slots, ")
       << scenario.cuda_graph.max_packed_seqs.size() << " buckets, warm-up "
       << scenario.cuda_graph.warmup_steps << " steps, documents of at most "
       << longest_captured(scenario) << " tokens, evaluations "
@@ -305,7 +309,12 @@ Description description(const Scenario& scenario) {
   out << shared_memory_table(scenario);
   write_resumes(out, scenario);
   write_attention(out, scenario);
-  if (!scenario.offload.modules.empty()) out << offload_table(scenario, plan_offload(scenario));
+  const bool offloads = !scenario.offload.modules.empty();
+  int chunk = 0;
+  for (const OffloadPlan& plan : offloads ? plan_offloads(scenario) : std::vector<OffloadPlan>()) {
+    if (scenario.parallel.chunks > 1) out << "\nchunk " << chunk++ << "\n";
+    out << offload_table(scenario, plan);
+  }
   const std::string sharding = sharding_table(scenario);
   out << sharding;
   for (const std::string& spot : blind_spots(scenario)) {
@@ -471,8 +480,11 @@ ExitStatus describe_command(const Words& words) {
     throw refusal(read.errors);
   }
   if (options.has("offload-json")) {
-    const std::string plan = boost::json::serialize(offload_json(plan_offload(read.scenario)));
-    write_file(options.text("offload-json"), plan + "\n");
+    boost::json::array plans;  // A list where there are several chunks.
+    for (const OffloadPlan& plan : plan_offloads(read.scenario))
+      plans.push_back(offload_json(plan));
+    const boost::json::value all = plans.size() == 1 ? plans.front() : boost::json::value(plans);
+    write_file(options.text("offload-json"), boost::json::serialize(all) + "\n");
   }
   std::ostringstream out;
   const Description described = description(read.scenario);

@@ -50,7 +50,7 @@ std::string bucket_text(const std::vector<std::int64_t>& buckets) {
 std::int64_t graphs_of(const Scenario& model, const PackingPlan& plan) {
   const auto buckets = static_cast<std::int64_t>(plan.buckets.size());
   if (model.cuda_graph.impl == GraphImpl::full_iteration) return buckets;
-  return 2 * graph_regions(model) * model.training.in_flight * buckets;
+  return 2 * slots_of_regions(model) * buckets;
 }
 
 // Packs that one decision is for.

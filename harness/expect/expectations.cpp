@@ -9,6 +9,7 @@
 #include "harness/expect/sharding_plan.h"
 #include "kernels/core/at.h"
 #include "scenarios/documents/layout.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -395,9 +396,29 @@ std::int64_t graph_regions(const Scenario& scenario) {
   return regions;
 }
 
+std::int64_t slots_of_regions(const Scenario& scenario) {
+  const std::vector<std::int64_t> slots = chunk_slots(scenario);
+  if (scenario.cuda_graph.impl == GraphImpl::full_iteration) return slots.front();
+  const std::vector<Scenario::Block> blocks = scenario.blocks();
+  std::int64_t sum = 0, block = 0, chunk = 0;
+  for (const std::int64_t count : blocks_of_pieces(std::ssize(blocks), std::ssize(slots))) {
+    const std::int64_t own = at(slots, chunk++);
+    for (const std::int64_t end = block + count; block < end; ++block)
+      sum += captured_symbols(scenario, at(blocks, block)).empty() ? 0 : own;
+  }
+  return sum;
+}
+
+std::int64_t most_outstanding(const Scenario& scenario) {
+  const Scenario::Parallel& parallel = scenario.parallel;
+  if (parallel.chunks == 1) return scenario.training.in_flight;
+  const std::int64_t all = parallel.chunks * most_microbatches(scenario.training);
+  if (parallel.schedule == PipelineSchedule::gpipe) return all;
+  return std::min(all, (parallel.chunks - 1) * parallel.group + 1);
+}
+
 std::int64_t passes_of_captures(const Scenario& scenario, std::int64_t buckets) {
-  return 2 * scenario.cuda_graph.capture_passes * graph_regions(scenario) *
-         scenario.training.in_flight * buckets;
+  return 2 * scenario.cuda_graph.capture_passes * slots_of_regions(scenario) * buckets;
 }
 
 bool can_be_counted_at_once(const Scenario& scenario) {
@@ -421,10 +442,12 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   std::vector<Expectation> list;
   add_graphs(scenario, totals, regions, list);
   add_captures(scenario, data, plan, totals.collectives, list);
+  const std::int64_t outstanding = most_outstanding(scenario);
+  list.push_back(exactly(
+      Counter::max_outstanding, outstanding,
+      scenario.parallel.chunks == 1 ? "training.in_flight" : "parallel.schedule, of all chunks"));
   list.push_back(
-      exactly(Counter::max_outstanding, scenario.training.in_flight, "training.in_flight"));
-  list.push_back(exactly(Counter::slots_live, scenario.training.in_flight,
-                         "a slot for each of those, in every step"));
+      exactly(Counter::slots_live, outstanding, "a slot for each of those, in every step"));
   list.push_back(exactly(Counter::evaluations, totals.evaluations, "training.eval_every"));
   list.push_back(exactly(Counter::collectives_in_graphs, totals.in_graphs,
                          "what the passes of a replayed step exchange"));

@@ -29,6 +29,11 @@ Fallbacks expected_fallbacks(const Scenario& scenario);
 
 // Blocks of which a part is captured (1 for full_iteration, 0 without graphs).
 std::int64_t graph_regions(const Scenario& scenario);
+// The slots of all regions: each has those of its chunk.
+std::int64_t slots_of_regions(const Scenario& scenario);
+// The most passes that have run forward and not yet backward, a chunk of a microbatch being one:
+// what warms up, and one more.
+std::int64_t most_outstanding(const Scenario& scenario);
 // The captured symbols of one block, as indices into the pattern.
 std::vector<int> captured_symbols(const Scenario& scenario, const Scenario::Block& block);
 

@@ -41,8 +41,8 @@ class Tally {
   Tally(const Scenario& scenario, std::span<const std::int64_t> calls)
       : scenario_(scenario),
         calls_(calls),
-        graphs_of_a_bucket_(graph_regions(scenario) *
-                            (2 * scenario.training.in_flight + replays_evaluations(scenario))) {
+        graphs_of_a_bucket_(2 * slots_of_regions(scenario) +
+                            replays_evaluations(scenario) * graph_regions(scenario)) {
     tally_.alive.resize(scenario.training.steps);
   }
 

@@ -7,6 +7,7 @@
 #include "harness/expect/expectations.h"
 #include "kernels/core/at.h"
 #include "oracle/ops/dispatch.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 #include "scenarios/rules/offload_modules.h"
 
@@ -106,12 +107,25 @@ std::vector<bool> captured_layers(const Scenario& scenario) {
   return whole;
 }
 
+std::int64_t chunk_of(const Scenario& scenario, int layer) {
+  const std::vector<Scenario::Block> blocks = scenario.blocks();
+  std::int64_t chunk = 0, end = 0;
+  for (const std::int64_t count : blocks_of_pieces(std::ssize(blocks), scenario.parallel.chunks)) {
+    end += count;
+    if (layer < at(blocks, end - 1).first + at(blocks, end - 1).count) break;
+    ++chunk;
+  }
+  return chunk;
+}
+
 // When copies back begin is the plan's to say.
 void add_copies_back(const Scenario& scenario, OffloadDemand& demand) {
-  for (const OffloadGroup& group : plan_offload(scenario).groups) {
-    if (!group.returns_in_graph) continue;
-    demand.copies_in_graphs += std::ssize(group.tensors);
-    demand.bytes_in_graphs += group.bytes();
+  for (const OffloadPlan& plan : plan_offloads(scenario)) {
+    for (const OffloadGroup& group : plan.groups) {
+      if (!group.returns_in_graph) continue;
+      demand.copies_in_graphs += std::ssize(group.tensors);
+      demand.bytes_in_graphs += group.bytes();
+    }
   }
 }
 
@@ -128,7 +142,8 @@ OffloadDemand offload_demand(const Scenario& scenario) {
       demand.bytes_in_graphs += group.bytes;
     }
     demand.of_experts += group.of_experts;
-    demand.sizes.insert(group.sizes.begin(), group.sizes.end());
+    const std::int64_t chunk = chunk_of(scenario, group.layer);
+    for (const std::int64_t size : group.sizes) demand.sizes.emplace(chunk, size);
     if (group.follows_the_data) {
       demand.per_pair[group.layer] += group.row;
     } else {

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "scenarios/scenario.h"
@@ -19,7 +20,8 @@ struct OffloadDemand {
   // Under offload.captured: the copies of a microbatch that are nodes of graphs, to the host as the
   // scenario says, and back where the plan puts them; and their bytes.
   std::int64_t copies_in_graphs = 0, bytes_in_graphs = 0;
-  std::set<std::int64_t> sizes;  // For the tensors that go, in bytes, at their largest.
+  // Chunk and bytes of the tensors that go, at their largest: each chunk has a pool of its own.
+  std::set<std::pair<std::int64_t, std::int64_t>> sizes;
 };
 
 OffloadDemand offload_demand(const Scenario& scenario);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "engine/plan/chunks.h"
 #include "harness/base/bits.h"
 #include "harness/judge/pack_rows.h"
 #include "kernels/core/contract.h"
@@ -264,12 +265,37 @@ void StepComparison::backward_done(int microbatch, const std::vector<NamedTensor
   backwards_.insert(microbatch);
   if (!live || !has(microbatch) || !is_earlier(order)) return;
   compare_all(order, microbatch, left, want(microbatch).left_by_backward);
-  if (!shows_gradients()) return;
-  const std::vector<std::vector<float>> seen = read_each([](const ParameterView& view) {
-    return StoredValues(view.microbatch_gradient ? view.microbatch_gradient : view.gradient);
+  compare_gradients(order, microbatch, [](const ParameterView&) { return true; });
+}
+
+// The embedding is the first parameter; the others without a layer are the head's.
+void StepComparison::chunk_backward_done(int microbatch, const Chunk& chunk,
+                                         const std::vector<NamedTensor>& left) {
+  const std::int64_t order = kPerCall * calls_++;
+  if (!has(microbatch) || !is_earlier(order)) return;
+  std::vector<oracle::Tensor> own;
+  for (const oracle::Tensor& tensor : want(microbatch).left_by_backward) {
+    if (chunk.has(tensor.layer)) own.push_back(tensor);
+  }
+  compare_all(order, microbatch, left, own);
+  compare_gradients(order, microbatch, [&](const ParameterView& view) {
+    if (view.layer >= 0) return chunk.has(view.layer);
+    return view.index == 0 ? chunk.is_first : chunk.is_last;
   });
-  for (std::size_t i = engine_.parameters.size(); i-- > 0;)
-    compare_gradient(order, microbatch, engine_.parameters[i], seen[i]);
+}
+
+void StepComparison::compare_gradients(std::int64_t order, int microbatch,
+                                       const std::function<bool(const ParameterView&)>& is_due) {
+  if (!shows_gradients()) return;
+  std::vector<const ParameterView*> due;
+  std::vector<StoredValues> list;
+  for (const ParameterView& view : engine_.parameters) {
+    if (!is_due(view)) continue;  // It may never have been written yet.
+    due.push_back(&view);
+    list.emplace_back(view.microbatch_gradient ? view.microbatch_gradient : view.gradient);
+  }
+  const std::vector<std::vector<float>> seen = engine_.read(list);
+  for (std::size_t i = due.size(); i-- > 0;) compare_gradient(order, microbatch, *due[i], seen[i]);
 }
 
 void StepComparison::compare_all(std::int64_t order, int microbatch,
@@ -517,6 +543,10 @@ void Comparison::forward_done(int microbatch, const std::vector<NamedTensor>& ac
 }
 void Comparison::backward_done(int microbatch, const std::vector<NamedTensor>& left, bool live) {
   last().backward_done(microbatch, left, live);
+}
+void Comparison::chunk_backward_done(int microbatch, const Chunk& chunk,
+                                     const std::vector<NamedTensor>& left) {
+  last().chunk_backward_done(microbatch, chunk, left);
 }
 void Comparison::evaluation_pass_done(int microbatch, const std::vector<NamedTensor>& activations) {
   last().evaluation_pass_done(microbatch, activations);

@@ -95,6 +95,8 @@ class StepComparison : public StepListener {
   void forward_done(int microbatch, const std::vector<NamedTensor>& activations,
                     bool live) override;
   void backward_done(int microbatch, const std::vector<NamedTensor>& left, bool live) override;
+  void chunk_backward_done(int microbatch, const Chunk& chunk,
+                           const std::vector<NamedTensor>& left) override;
   void evaluation_pass_done(int microbatch, const std::vector<NamedTensor>& activations) override;
   void rolled(const std::vector<NamedTensor>& histories) override;
   void gradients_done() override;
@@ -143,6 +145,8 @@ class StepComparison : public StepListener {
   // Compares tensors with as many of the oracle's, by name. `microbatch`: -1 for none.
   void compare_all(std::int64_t order, int microbatch, const std::vector<NamedTensor>& left,
                    const std::vector<oracle::Tensor>& want);
+  void compare_gradients(std::int64_t order, int microbatch,
+                         const std::function<bool(const ParameterView&)>& is_due);
   void compare_gradient(std::int64_t order, int microbatch, const ParameterView& view,
                         const std::vector<float>& got);
   std::vector<std::vector<float>> read_each(StoredValues (*member)(const ParameterView&)) const;
@@ -182,6 +186,8 @@ class Comparison : public StepListener {
   void forward_done(int microbatch, const std::vector<NamedTensor>& activations,
                     bool live) override;
   void backward_done(int microbatch, const std::vector<NamedTensor>& left, bool live) override;
+  void chunk_backward_done(int microbatch, const Chunk& chunk,
+                           const std::vector<NamedTensor>& left) override;
   void evaluation_pass_done(int microbatch, const std::vector<NamedTensor>& activations) override;
   void rolled(const std::vector<NamedTensor>& histories) override;
   void gradients_done() override;

@@ -40,6 +40,12 @@ bool in_fp8(const Scenario& scenario) {
   return holds(scenario.numerics, Numerics::fp8) && asked(scenario);
 }
 
+// The scenario has several chunks, and asks for that too.
+template <auto asked>
+bool with_chunks(const Scenario& scenario) {
+  return scenario.parallel.chunks > 1 && asked(scenario);
+}
+
 constexpr const char* kPrecision = "numerics";
 constexpr auto kFeatures = std::to_array<FeatureRow>({
     {kPrecision, "fp32", true, "", lists<Numerics::fp32>},
@@ -69,7 +75,18 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     {"parallel.expert", "", false, "1", [](const Scenario& s) { return s.parallel.expert > 1; }},
     {"parallel.pipeline", "", false, "1",
      [](const Scenario& s) { return s.parallel.pipeline > 1; }},
-    {"parallel.chunks", "", false, "1", [](const Scenario& s) { return s.parallel.chunks > 1; }},
+    {"parallel.chunks", "", true, "1", [](const Scenario& s) { return s.parallel.chunks > 1; }},
+    {"parallel.chunks", "with cuda_graph.impl full_iteration", false, "1",
+     with_chunks<[](const Scenario& s) { return s.cuda_graph.impl == GraphImpl::full_iteration; }>},
+    {"parallel.chunks", "with cuda_graph.graph_memory_limit", false, "1",
+     with_chunks<[](const Scenario& s) {
+       return with_graphs(s) && s.cuda_graph.graph_memory_limit != 0;
+     }>},
+    {"parallel.chunks", "with cuda_graph.shared_memory", false, "1",
+     with_chunks<[](const Scenario& s) { return s.cuda_graph.shared_memory; }>},
+    {"parallel.chunks", "with offload.captured", false, "1",
+     with_chunks<[](const Scenario& s) { return s.offload.captured; }>},
+    {"parallel.chunks", "with fsdp.strategy", false, "1", with_chunks<with_sharding>},
     {"parallel.schedule", "gpipe", true, "1f1b",
      [](const Scenario& s) { return s.parallel.schedule == PipelineSchedule::gpipe; }},
     {"parallel.transport", "shm", true, "auto", goes_over<Transport::shm>},

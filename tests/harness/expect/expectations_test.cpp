@@ -9,6 +9,8 @@
 
 #include "harness/expect/offload_bytes.h"
 #include "harness/expect/run_expectations.h"
+#include "scenarios/documents/layout.h"
+#include "scenarios/pass_order.h"
 
 namespace lockstep {
 namespace {
@@ -94,6 +96,37 @@ TEST(Expectations, EvaluationsAreReplayedAfterWarmUpWhereTheyFit) {
   EXPECT_EQ(expected(scenario, Counter::graphs_captured).min, captured + 2);
   scenario.cuda_graph.max_seqlen = 33;
   EXPECT_EQ(expected(scenario, Counter::evaluation_replays).min, 6) << "one document of 64 tokens";
+}
+
+// The most passes that are open at once, in the orders that the library spells out.
+std::int64_t most_open(const Scenario& s) {
+  std::int64_t open = 0, most = 0;
+  const std::int64_t count = most_microbatches(s.training);
+  for (const ScheduledPass& pass : pass_order(stage_schedule(s, 0, count)))
+    most = std::max(most, open += pass.forward ? 1 : -1);
+  return most;
+}
+
+TEST(Expectations, ChunksHaveTheirOwnSlotsInFlightAndInGraphs) {
+  Scenario s;
+  s.model.pattern = "M-*-M";  // Four blocks.
+  for (const auto schedule : {PipelineSchedule::interleaved, PipelineSchedule::gpipe}) {
+    for (std::int64_t chunks = 2; chunks <= 4; ++chunks) {
+      for (std::int64_t group = 1; group <= 5; ++group) {
+        s.training.microbatches = 5;
+        s.parallel = {.chunks = chunks, .schedule = schedule, .group = group};
+        s.training.in_flight = scheduled_depth(s);
+        EXPECT_EQ(expected(s, Counter::max_outstanding).min, most_open(s));
+        EXPECT_EQ(expected(s, Counter::slots_live).min, most_open(s));
+      }
+    }
+  }
+  s.parallel = {.chunks = 3, .schedule = PipelineSchedule::interleaved, .group = 2};
+  s.training.in_flight = scheduled_depth(s);
+  s.cuda_graph.modules = {GraphModule::mamba};  // In the first and the last chunk.
+  const std::vector<std::int64_t> slots = chunk_slots(s);
+  EXPECT_EQ(slots_of_regions(s), slots[0] + slots[2]);
+  EXPECT_EQ(expected(s, Counter::graphs_captured).min, 2 * (slots[0] + slots[2]));
 }
 
 TEST(Expectations, PassesOfCapturesAreThoseOfEveryRegionSlotAndBucketAtEachCapture) {

@@ -12,6 +12,7 @@
 
 #include "scenarios/documents/layout.h"
 #include "scenarios/io/reader.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 #include "tests/support/tree.h"
 
@@ -135,7 +136,11 @@ std::int64_t max_outstanding(const Scenario& s) {
   std::int64_t most = 0;
   for (std::int64_t step = 0; step < s.training.steps; ++step)
     most = std::max(most, s.training.microbatches_at(step));
-  return std::min(most, s.training.in_flight);
+  if (s.parallel.chunks == 1) return std::min(most, s.training.in_flight);
+  std::int64_t open = 0, deepest = 0;  // A chunk of a microbatch is one.
+  for (const ScheduledPass& pass : pass_order(stage_schedule(s, 0, most)))
+    deepest = std::max(deepest, open += pass.forward ? 1 : -1);
+  return deepest;
 }
 
 TEST(Library, EveryFileReadsAndIsCalledLikeItsScenario) {
@@ -351,6 +356,14 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
        [](auto& s) { return s.training.in_flight == 1 && s.training.microbatches > 1; }},
       {"in_flight 2", [](auto& s) { return s.training.in_flight == 2; }},
       {"in_flight 3", [](auto& s) { return s.training.in_flight == 3; }},
+      {"chunks in eager passes",
+       [](auto& s) { return s.parallel.chunks > 1 && s.cuda_graph.impl == GraphImpl::none; }},
+      {"chunks in graphs of parts",
+       [](auto& s) { return s.parallel.chunks > 2 && !s.cuda_graph.modules.empty(); }},
+      {"chunks beside offloading",
+       [](auto& s) { return s.parallel.chunks > 1 && !s.offload.modules.empty(); }},
+      {"chunks with a tied weight",
+       [](auto& s) { return s.parallel.chunks > 1 && s.model.tied_embedding; }},
       {"gpipe with changing counts",
        [](auto& s) {
          return s.parallel.schedule == PipelineSchedule::gpipe &&
