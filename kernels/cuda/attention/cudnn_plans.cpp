@@ -180,13 +180,16 @@ bool is_deterministic(const CudnnAttentionBackward& op) { return op.deterministi
 
 template <class Op>
 Call call_of(const Op& op, const AttentionClass& one) {
+  // cuDNN 9.19 has no backward pass for documents of one row at most. The lengths are on the
+  // device, so a call with room for two rows takes them.
+  constexpr std::int64_t kFewestRows = 2;
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) throw std::runtime_error("cudaGetDevice");
   return {.device = device,
           .backward = std::is_same_v<Op, CudnnAttentionBackward>,
           .deterministic = is_deterministic(op),
           .slots = one.slots,
-          .longest = one.longest,
+          .longest = std::max(one.longest, kFewestRows),
           .rows = op.qkv.rows,
           .heads = op.heads,
           .kv_heads = op.kv_heads,

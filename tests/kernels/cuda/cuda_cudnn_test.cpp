@@ -113,8 +113,9 @@ Results on_host(Rows pack, Documents documents, const Heads& h) {
 // Buffers of one shape on the GPU, planned once; packs come and go in them.
 class OnCudnn {
  public:
-  OnCudnn(std::int64_t rows, std::int64_t capacity, const Heads& h)
-      : classes_(rows, capacity), capacity_(capacity) {
+  OnCudnn(std::int64_t rows, std::int64_t capacity, const Heads& h,
+          std::int64_t max_seqlen = AttentionClasses::kNoBound)
+      : classes_(rows, capacity, max_seqlen), capacity_(capacity) {
     forward_ = {.qkv = make<bf16>(rows, h.fused()),
                 .lengths = make<std::int32_t>(1, classes_.slots),
                 .offsets = make<std::int64_t>(3, classes_.offsets()),
@@ -123,6 +124,7 @@ class OnCudnn {
                 .lse = make<float>(rows, h.heads),
                 .workspace = {},
                 .capacity = capacity,
+                .max_seqlen = max_seqlen,
                 .heads = h.heads,
                 .kv_heads = h.kv_heads,
                 .head_dim = h.head_dim};
@@ -136,6 +138,7 @@ class OnCudnn {
                  .dqkv = make<bf16>(rows, h.fused()),
                  .workspace = {},
                  .capacity = capacity,
+                 .max_seqlen = max_seqlen,
                  .heads = h.heads,
                  .kv_heads = h.kv_heads,
                  .head_dim = h.head_dim};
@@ -144,6 +147,7 @@ class OnCudnn {
                .lengths = writable(forward_.lengths),
                .offsets = writable(forward_.offsets),
                .rows = rows,
+               .max_seqlen = max_seqlen,
                .heads = h.heads,
                .kv_heads = h.kv_heads,
                .head_dim = h.head_dim};
@@ -337,6 +341,13 @@ TEST(CudnnOnAGpu, CapacityChangesNoBit) {
   const Results want = OnCudnn(kRows, 9, kWide).eager(pack, kMixed);
   for (const std::int64_t capacity : {10, 64, 300})
     expect_same(OnCudnn(kRows, capacity, kWide).eager(pack, kMixed), want);
+}
+
+TEST(CudnnOnAGpu, ABoundOfOneRowChangesNoBit) {
+  const Documents documents{std::vector<std::int32_t>(16, 1), 3};
+  const Rows pack(documents, 64, kWide);
+  expect_same(OnCudnn(64, 16, kWide, 1).eager(pack, documents),
+              OnCudnn(64, 16, kWide).eager(pack, documents));
 }
 
 // One graph, captured before any of these packs was there.
