@@ -76,6 +76,40 @@ Fp8Saved Fp8Linear::make(SavedMaker& maker, Tensor<e4m3> again, bool product_aga
   return saved;
 }
 
+void Fp8Linear::plan(Device& device, std::int64_t rows, Tensor<std::uint8_t> workspace) const {
+  std::uint8_t* const memory = workspace.data;
+  const auto matrix = [&]<class Element>(Element, std::int64_t of_rows, std::int64_t of_cols) {
+    return tensor(reinterpret_cast<Element*>(memory), of_rows, of_cols);
+  };
+  const Tensor<float> scale = matrix(float{}, 1, 1);
+  const std::int64_t in = fp8_padded(inputs()), out = fp8_padded(outputs());
+  Backend& backend = device.backend();
+  backend.plan(Submission(Fp8LinearForward{.x = matrix(e4m3{}, rows, in),
+                                           .w = matrix(e4m3{}, outputs(), in),
+                                           .x_scale = scale,
+                                           .w_scale = scale,
+                                           .y = matrix(bf16{}, rows, outputs()),
+                                           .workspace = workspace}));
+  backend.plan(Submission(Fp8LinearInputGradient{.dy = matrix(e5m2{}, rows, out),
+                                                 .w = matrix(e4m3{}, inputs(), out),
+                                                 .dy_scale = scale,
+                                                 .w_scale = scale,
+                                                 .dx = matrix(bf16{}, rows, inputs()),
+                                                 .workspace = workspace}));
+  Fp8LinearWeightGradient gradient{.dy = matrix(e5m2{}, outputs(), fp8_padded(rows)),
+                                   .x = matrix(e4m3{}, inputs(), fp8_padded(rows)),
+                                   .dy_scale = scale,
+                                   .x_scale = scale,
+                                   .workspace = workspace};
+  const Tensor<float> result = matrix(float{}, outputs(), inputs());
+  if (weight_.gradient) {
+    gradient.acc = result;
+  } else {
+    gradient.dw = result;
+  }
+  backend.plan(Submission(gradient));
+}
+
 // A pass that computes X again finds the exponent that its first time took.
 void Fp8Linear::forward(const PassContext& pass, Tensor<bf16> x, Tensor<bf16> y,
                         const Fp8Saved& saved) const {

@@ -29,6 +29,8 @@ class Fp8Linear {
     const Fp8Layer layer = *weight_.fp8.layer;
     return make(maker, recomputed.codes_of(layer), recomputed.has_product(layer));
   }
+  // As Linear::plan().
+  void plan(Device& device, std::int64_t rows, Tensor<std::uint8_t> workspace) const;
   void forward(const PassContext& pass, Tensor<bf16> x, Tensor<bf16> y,
                const Fp8Saved& saved) const;
   // Adds the weight's gradient to its accumulator, or writes it where there is none.

@@ -25,7 +25,8 @@ class Linear {
   // a capture, and eager runs use the same ones. Only shapes matter, so the weight's memory stands
   // for all operands.
   void plan(Device& device, std::int64_t rows, Tensor<std::uint8_t> workspace) const {
-    if (weight_.fp8 || rows * inputs() * outputs() < kWorthPlanning) return;
+    if (rows * inputs() * outputs() < kWorthPlanning) return;
+    if (weight_.fp8) return Fp8Linear(weight_).plan(device, rows, workspace);
     const Tensor<T> w = weight_of<T>(weight_);
     const Tensor<T> x = tensor(w.data, rows, inputs()), y = tensor(w.data, rows, outputs());
     Backend& backend = device.backend();

@@ -6,6 +6,7 @@
 #include "kernels/ops/attention.h"
 #include "kernels/ops/cudnn_attention.h"
 #include "kernels/ops/embedding.h"
+#include "kernels/ops/fp8.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/scan.h"
 
@@ -29,6 +30,16 @@ double product_flop(const Submission& submission) {
     return product(op->dy.rows, op->w.cols, op->w.rows);
   if (const auto* op = as<LinearWeightGradient<T>>(submission))
     return product(op->dy.cols, op->x.cols, op->x.rows);
+  return 0;
+}
+
+double fp8_product_flop(const Submission& submission) {
+  if (const auto* op = as<Fp8LinearForward>(submission))
+    return product(op->y.rows, op->y.cols, op->x.cols);
+  if (const auto* op = as<Fp8LinearInputGradient>(submission))
+    return product(op->dx.rows, op->dx.cols, op->dy.cols);
+  if (const auto* op = as<Fp8LinearWeightGradient>(submission))
+    return product(op->dy.rows, op->x.rows, op->x.cols);
   return 0;
 }
 
@@ -88,7 +99,7 @@ OpWork work_of(const Submission& op, const PackWork& pack) {
   const auto found = [&](Bound bound, double flop) {
     if (flop > 0) work = {bound, flop, work.bytes};
   };
-  found(Bound::product, product_flop<bf16>(op) + product_flop<float>(op));
+  found(Bound::product, product_flop<bf16>(op) + product_flop<float>(op) + fp8_product_flop(op));
   found(Bound::attention,
         attention_flop<bf16>(op, causal_pairs) + attention_flop<float>(op, causal_pairs));
   found(Bound::attention, cudnn_flop(op, causal_pairs));

@@ -12,6 +12,13 @@ namespace {
 // The alignment of every row that the tensor memory accelerator needs; our buffers exceed it.
 constexpr std::uint32_t kAlignment = 16;
 
+cudaDataType first_type(Factors factors) {  // The library's first factor is our b.
+  return factors == Factors::bf16 ? CUDA_R_16BF : CUDA_R_8F_E4M3;
+}
+cudaDataType second_type(Factors factors) {
+  return factors == Factors::e5m2_e4m3 ? CUDA_R_8F_E5M2 : first_type(factors);
+}
+
 template <class Function>
 bool find(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(library, name));
@@ -54,7 +61,9 @@ void CublasLt::check(cublasStatus_t status) const {
 }
 
 LibraryProduct::LibraryProduct(const CublasLt& library, const Product& p)
-    : library_(library), beta_(p.accumulates ? 1.0f : 0.0f) {
+    : library_(library),
+      beta_(p.accumulates ? 1.0f : 0.0f),
+      is_scaled_(p.factors != Factors::bf16) {
   library.check(library.desc_create(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
   const cublasOperation_t first = p.b_along ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasOperation_t second = p.a_along ? CUBLAS_OP_N : CUBLAS_OP_T;
@@ -65,8 +74,8 @@ LibraryProduct::LibraryProduct(const CublasLt& library, const Product& p)
     library.check(library.layout_create(&made, type, static_cast<std::uint64_t>(row),
                                         static_cast<std::uint64_t>(rows), pitch));
   };
-  layout(first_, CUDA_R_16BF, p.b_along ? p.k : p.n, p.b_along ? p.n : p.k, p.b_pitch);
-  layout(second_, CUDA_R_16BF, p.a_along ? p.k : p.m, p.a_along ? p.m : p.k, p.a_pitch);
+  layout(first_, first_type(p.factors), p.b_along ? p.k : p.n, p.b_along ? p.n : p.k, p.b_pitch);
+  layout(second_, second_type(p.factors), p.a_along ? p.k : p.m, p.a_along ? p.m : p.k, p.a_pitch);
   layout(result_, p.fp32 ? CUDA_R_32F : CUDA_R_16BF, p.n, p.m, p.c_pitch);
 }
 
@@ -108,6 +117,13 @@ std::vector<cublasLtMatmulAlgo_t> LibraryProduct::algorithms(bool one_chain,
 
 void LibraryProduct::run(CUstream_st* stream, const cublasLtMatmulAlgo_t& algorithm,
                          const ProductMemory& memory) const {
+  if (is_scaled_) {
+    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const float* scale) {
+      library_.check(library_.desc_set(desc_, attribute, &scale, sizeof scale));
+    };
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, memory.b_scale);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, memory.a_scale);
+  }
   const float one = 1.0f;
   library_.check(library_.matmul(library_.handle, desc_, &one, memory.b, first_, memory.a, second_,
                                  &beta_, memory.c, result_, memory.c, result_, &algorithm,

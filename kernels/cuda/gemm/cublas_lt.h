@@ -67,12 +67,15 @@ class LibraryProduct {
   // over blocks and add the parts.
   std::vector<cublasLtMatmulAlgo_t> algorithms(bool one_chain, std::size_t workspace_bytes,
                                                int most) const;
+  // The scales of fp8, which lie at multiples of 16 bytes, are part of the description: one thread
+  // at a time runs it.
   void run(CUstream_st* stream, const cublasLtMatmulAlgo_t& algorithm,
            const ProductMemory& memory) const;
 
  private:
   const CublasLt& library_;
   float beta_;
+  bool is_scaled_;
   cublasLtMatmulDesc_t desc_ = nullptr;
   cublasLtMatrixLayout_t first_ = nullptr, second_ = nullptr, result_ = nullptr;
 };

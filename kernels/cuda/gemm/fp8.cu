@@ -1,5 +1,8 @@
+#include <algorithm>
+
 #include "kernels/core/row_segments.h"
 #include "kernels/cuda/common/element.cuh"
+#include "kernels/cuda/common/fp8_convert.cuh"
 #include "kernels/cuda/common/fragment.cuh"
 #include "kernels/ops/fp8.h"
 
@@ -26,39 +29,38 @@ __global__ void fp8_clear_amax(Fp8ClearAmax op) {
   if (e.inside) at(op.amax, 0, e.col) = 0;
 }
 
-inline constexpr int kAmaxRows = 4;  // Rows of a warp.
-
 // Many words meet in one: a warp asks memory only if its own is larger.
 __device__ void raise(std::uint32_t* word, std::uint32_t most) {
   most = __reduce_max_sync(0xffffffffu, most);
   if (lane_index() == 0 && most > *static_cast<volatile std::uint32_t*>(word))
     atomicMax(word, most);
 }
+// A row per warp. The larger magnitude of each half of a pair is kept: magnitudes of bf16 are
+// ordered as integers.
 __global__ void __launch_bounds__(kThreads) fp8_amax_of_rows(Fp8Amax op) {
   pdl_begin();
-  const RowSegments segments = segments_of(op, op.x.rows, op.amax.cols);
+  constexpr int kAtOnce = 4;  // Loads in flight.
+  const std::int64_t r = warp_item();
+  if (r >= op.x.rows) return;
+  const std::int64_t segment = used_segment(op, segments_of(op, op.x.rows, op.amax.cols), r);
+  if (segment < 0) return;
   const bool aligned = moves_vec8(op.x.data, op.x.pitch);
-  const std::int64_t first = warp_item() * kAmaxRows;
-  std::int64_t segment = -1;
-  std::uint32_t most = 0;
-  for (std::int64_t r = first; r < smaller(first + kAmaxRows, op.x.rows); ++r) {
-    const std::int64_t own = used_segment(op, segments, r);
-    if (own < 0) continue;
-    if (own != segment) {
-      if (segment >= 0) raise(&at(op.amax, 0, segment), most);
-      segment = own;
-      most = 0;
-    }
-    for (std::int64_t c = 8 * lane_index(); c < op.x.cols; c += 8 * kWarp) {
-      const Vec8 all = neighbours(op.x, r, c, aligned);
+  std::uint32_t halves = 0;
+  for (std::int64_t first = 8 * lane_index(); first < op.x.cols; first += kAtOnce * 8 * kWarp) {
+    Vec8 all[kAtOnce] = {};
 #pragma unroll
-      for (int n = 0; n < 8; ++n) {
-        const std::uint32_t word = fp8_amax(nth(all, n));
-        most = word > most ? word : most;
-      }
+    for (int i = 0; i < kAtOnce; ++i) {
+      const std::int64_t c = first + i * 8 * kWarp;
+      if (c < op.x.cols) all[i] = neighbours(op.x, r, c, aligned);
+    }
+#pragma unroll
+    for (const Vec8& one : all) {
+#pragma unroll
+      for (const std::uint32_t pair : one.pairs) halves = __vmaxu2(halves, pair & 0x7fff7fffu);
     }
   }
-  if (segment >= 0) raise(&at(op.amax, 0, segment), most);
+  const std::uint32_t low = halves << 16, high = halves & 0xffff0000u;
+  raise(&at(op.amax, 0, segment), low > high ? low : high);
 }
 
 // One block.
@@ -110,10 +112,24 @@ __global__ void __launch_bounds__(kThreads) fp8_roll(Fp8Roll<F> op) {
   at(op.pending, 0, n) = 0;
 }
 
+// Codes of eight neighbours: q(x, k) with factor = 2^k.
+struct alignas(8) Codes8 {
+  std::uint32_t words[2] = {};
+};
+template <class F>
+__device__ __forceinline__ Codes8 codes_of(const Vec8& all, float factor) {
+  Codes8 codes;
+#pragma unroll
+  for (int n = 0; n < 4; ++n) {
+    const float first = mul(load(nth(all, 2 * n)), factor);
+    const float second = mul(load(nth(all, 2 * n + 1)), factor);
+    codes.words[n / 2] |= fp8_pair<F>(first, second) << 16 * (n % 2);
+  }
+  return codes;
+}
 // Sixteen codes, written at once.
-struct alignas(16) Codes {
-  std::uint32_t words[4] = {};
-  __device__ void put(int n, std::uint32_t code) { words[n / 4] |= code << 8 * (n % 4); }
+struct alignas(16) Codes16 {
+  Codes8 halves[2];
 };
 
 // Sixteen codes of a row per thread.
@@ -125,18 +141,17 @@ __global__ void __launch_bounds__(kThreads) fp8_cast_rows(Fp8Cast<F> op) {
   const RowSegments segments = segments_of(op, op.x.rows, op.k.cols);
   const bool aligned = moves_vec8(op.x.data, op.x.pitch);
   const std::int64_t segment = used_segment(op, segments, e.row);
-  Codes codes;
+  Codes16 codes;
   if (segment >= 0) {
-    const std::int32_t k = at(op.k, 0, segment);
+    const float factor = fp8_power(at(op.k, 0, segment));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const std::int64_t c = e.col * kFp8Align + 8 * half;
-      const Vec8 all = c < op.x.cols ? neighbours(op.x, e.row, c, aligned) : Vec8{};
-#pragma unroll
-      for (int n = 0; n < 8; ++n) codes.put(8 * half + n, fp8_code<F>(nth(all, n), k).bits);
+      if (c < op.x.cols)
+        codes.halves[half] = codes_of<F>(neighbours(op.x, e.row, c, aligned), factor);
     }
   }
-  *reinterpret_cast<Codes*>(&at(op.codes, e.row, e.col * kFp8Align)) = codes;
+  *reinterpret_cast<Codes16*>(&at(op.codes, e.row, e.col * kFp8Align)) = codes;
 }
 
 // Where a column of transposed codes comes from.
@@ -175,23 +190,79 @@ __global__ void __launch_bounds__(kThreads) fp8_cast_transposed(Fp8Cast<F> op) {
   const std::int64_t c0 = static_cast<std::int64_t>(blockIdx.y) * kTransposed;
   for (int i = warp_index(); i < kTransposed; i += kWarps) {
     const Source from = source_of(op, segments, blockIdx.z, column0 + i);
-    const std::int32_t k = from.segment >= 0 ? at(op.k, 0, from.segment) : 0;
+    const float factor = from.segment >= 0 ? fp8_power(at(op.k, 0, from.segment)) : 0.0f;
     for (int c = lane_index(); c < kTransposed; c += kWarp) {
       const bool inside = from.segment >= 0 && c0 + c < op.x.cols;
-      tile[c][i] = inside ? fp8_code<F>(at(op.x, from.row, c0 + c), k).bits : std::uint8_t{0};
+      const float moved = inside ? mul(load(at(op.x, from.row, c0 + c)), factor) : 0.0f;
+      tile[c][i] = static_cast<std::uint8_t>(fp8_pair<F>(moved, 0.0f));
     }
   }
   __syncthreads();
   const int c = static_cast<int>(threadIdx.x) / (kTransposed / kFp8Align);
   const int chunk = static_cast<int>(threadIdx.x) % (kTransposed / kFp8Align) * kFp8Align;
   if (c0 + c >= op.x.cols || column0 + chunk >= op.transposed.cols) return;
-  Codes codes;
+  Codes16 codes;
 #pragma unroll
-  for (int n = 0; n < kFp8Align; ++n) codes.put(n, tile[c][chunk + n]);
+  for (int n = 0; n < kFp8Align; ++n)
+    codes.halves[n / 8].words[n / 4 % 2] |= static_cast<std::uint32_t>(tile[c][chunk + n])
+                                            << 8 * (n % 4);
   const std::int64_t row = blockIdx.z * op.x.cols + c0 + c;
-  *reinterpret_cast<Codes*>(&at(op.transposed, row, column0 + chunk)) = codes;
+  *reinterpret_cast<Codes16*>(&at(op.transposed, row, column0 + chunk)) = codes;
 }
 static_assert(kThreads == kTransposed * kTransposed / kFp8Align);
+
+inline constexpr int kCastTile = 128;  // Rows and columns of a block's tile.
+
+// One segment, both layouts: x is read once. A thread has eight columns of four rows at a time. In
+// shared memory the codes of a column lie in words of four rows, and word w of column c is at
+// w ^ 2 (c / 8), so that neither the writes nor the reads of a warp meet in a bank.
+template <class F>
+__global__ void __launch_bounds__(kThreads) fp8_cast_both(Fp8Cast<F> op) {
+  pdl_begin();
+  __shared__ std::uint32_t tile[kCastTile][kCastTile / 4];
+  const bool aligned = moves_vec8(op.x.data, op.x.pitch);
+  const float factor = fp8_power(at(op.k, 0, 0));
+  const std::int64_t row0 = static_cast<std::int64_t>(blockIdx.y) * kCastTile;
+  const std::int64_t c0 = static_cast<std::int64_t>(blockIdx.x) * kCastTile;
+  const int own = static_cast<int>(threadIdx.x) % 16;
+  const std::int64_t c = c0 + 8 * own;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int group = static_cast<int>(threadIdx.x) / 16 + kCastTile / 8 * half;
+    Codes8 codes[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::int64_t r = row0 + 4 * group + i;
+      const bool used =
+          r < op.x.rows && (op.row_document.data == nullptr || at(op.row_document, 0, r) >= 0);
+      if (used && c < op.x.cols) codes[i] = codes_of<F>(neighbours(op.x, r, c, aligned), factor);
+      if (r < op.codes.rows && c < op.codes.cols)
+        *reinterpret_cast<Codes8*>(&at(op.codes, r, c)) = codes[i];
+    }
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      const std::uint32_t low = __byte_perm(codes[0].words[n / 4], codes[1].words[n / 4],
+                                            static_cast<unsigned>(n % 4 | (n % 4 + 4) << 4));
+      const std::uint32_t high = __byte_perm(codes[2].words[n / 4], codes[3].words[n / 4],
+                                             static_cast<unsigned>(n % 4 | (n % 4 + 4) << 4));
+      tile[8 * own + n][group ^ 2 * own] = __byte_perm(low, high, 0x5410);
+    }
+  }
+  __syncthreads();
+  constexpr int kChunks = kCastTile / kFp8Align;
+#pragma unroll
+  for (int i = 0; i < kCastTile * kChunks / kThreads; ++i) {
+    const int e = static_cast<int>(threadIdx.x) + i * kThreads;
+    const int column = e / kChunks, chunk = e % kChunks;
+    const std::int64_t first = row0 + kFp8Align * chunk;
+    if (c0 + column >= op.x.cols || first >= op.transposed.cols) continue;
+    const auto pair = [&](int p) {
+      return *reinterpret_cast<const Codes8*>(&tile[column][2 * (p ^ column / 8)]);
+    };
+    *reinterpret_cast<Codes16*>(&at(op.transposed, c0 + column, first)) =
+        Codes16{{pair(2 * chunk), pair(2 * chunk + 1)}};
+  }
+}
 
 }  // namespace
 
@@ -199,8 +270,7 @@ void run(CudaQueue queue, const Fp8ClearAmax& op) {
   launch_elements(queue, 1, op.amax.cols, fp8_clear_amax, op);
 }
 void run(CudaQueue queue, const Fp8Amax& op) {
-  launch(queue, dim3(blocks_for(op.x.rows, kWarps * kAmaxRows)), dim3(kThreads), kPdl,
-         fp8_amax_of_rows, op);
+  launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), kPdl, fp8_amax_of_rows, op);
 }
 template <class F>
 void run(CudaQueue queue, const Fp8Exponent<F>& op) {
@@ -212,6 +282,11 @@ void run(CudaQueue queue, const Fp8Roll<F>& op) {
 }
 template <class F>
 void run(CudaQueue queue, const Fp8Cast<F>& op) {
+  if (op.codes && op.transposed && !op.rows && op.k.cols == 1) {
+    const std::int64_t rows = std::max(op.codes.rows, op.transposed.cols);
+    const dim3 grid(blocks_for(op.codes.cols, kCastTile), blocks_for(rows, kCastTile));
+    return launch(queue, grid, dim3(kThreads), kPdl, fp8_cast_both<F>, op);
+  }
   if (op.codes) {
     launch_elements(queue, op.codes.rows, op.codes.cols / kFp8Align, fp8_cast_rows<F>, op);
   }

@@ -1,5 +1,7 @@
+#include "kernels/core/require.h"
 #include "kernels/core/row_segments.h"
 #include "kernels/cuda/gemm/fp8_tile.cuh"
+#include "kernels/cuda/gemm/linear_plan.h"
 #include "kernels/ops/fp8.h"
 
 namespace lockstep {
@@ -79,6 +81,20 @@ void launch_row_product(CudaQueue queue, const RowProduct<A, B>& op) {
          {.shared_bytes = sizeof(Fp8Shared), .overlaps = true}, kernel, op);
 }
 
+__global__ void clear_rows_not_in_use(In<std::int32_t> row_document, Out<bf16> c) {
+  pdl_begin();
+  const std::int64_t row = warp_item();
+  if (row >= c.rows || at(row_document, 0, row) >= 0) return;
+  for (std::int64_t k = lane_index(); k < c.cols; k += kWarp) at(c, row, k) = st<bf16>(0.0f);
+}
+// Behind a product of the library. The codes of such rows are zeros, but a weight may hold a NaN.
+void launch_clear_rows_not_in_use(CudaQueue queue, const In<std::int32_t>& row_document,
+                                  const Out<bf16>& c) {
+  if (!row_document) return;
+  launch(queue, dim3(blocks_for(c.rows, kWarps)), dim3(kThreads), kPdl, clear_rows_not_in_use,
+         row_document, c);
+}
+
 // The places of a segment in transposed codes begin at a multiple of 16, and end in code 00.
 __global__ void __launch_bounds__(kThreads, 1)
     fp8_weight_gradient(const __grid_constant__ Fp8LinearWeightGradient op) {
@@ -109,25 +125,60 @@ __global__ void __launch_bounds__(kThreads, 1)
   });
 }
 
-}  // namespace
-
-void run(CudaQueue queue, const Fp8LinearForward& op) {
-  const RowSegments segments = segments_of(op, op.x.rows, op.x_scale.cols);
-  launch_row_product(queue, RowProduct<e4m3, e4m3>{op.x, op.w, op.x_scale, op.w_scale,
-                                                   op.row_document, segments, op.y});
-}
-void run(CudaQueue queue, const Fp8LinearInputGradient& op) {
-  const RowSegments segments = segments_of(op, op.dy.rows, op.dy_scale.cols);
-  launch_row_product(queue, RowProduct<e5m2, e4m3>{op.dy, op.w, op.dy_scale, op.w_scale,
-                                                   op.row_document, segments, op.dx});
-}
-void run(CudaQueue queue, const Fp8LinearWeightGradient& op) {
+void launch_weight_gradient(CudaQueue queue, const Fp8LinearWeightGradient& op) {
   cuda_launch_check(cudaFuncSetAttribute(
       fp8_weight_gradient, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Fp8Shared)));
   const dim3 grid(blocks_for(op.dy.rows, kFp8Tile), blocks_for(op.x.rows, kFp8Tile),
                   static_cast<unsigned>(op.x_scale.cols));
   launch(queue, grid, dim3(kThreads), {.shared_bytes = sizeof(Fp8Shared), .overlaps = true},
          fp8_weight_gradient, op);
+}
+
+template <class A>
+void launch_own(CudaQueue queue, const Product& p, const ProductMemory& memory) {
+  const In<A> a{static_cast<const A*>(memory.a), p.m, p.k, p.a_pitch};
+  const In<e4m3> b{static_cast<const e4m3*>(memory.b), p.n, p.k, p.b_pitch};
+  const In<float> a_scale{memory.a_scale, 1, 1, 1}, b_scale{memory.b_scale, 1, 1, 1};
+  if constexpr (std::is_same_v<A, e5m2>) {
+    if (p.fp32) {
+      Fp8LinearWeightGradient op{.dy = a, .x = b, .dy_scale = a_scale, .x_scale = b_scale};
+      auto* const c = static_cast<float*>(memory.c);
+      if (p.accumulates) op.acc = {c, p.m, p.n, p.c_pitch};
+      if (!p.accumulates) op.dw = {c, p.m, p.n, p.c_pitch};
+      return launch_weight_gradient(queue, op);
+    }
+  }
+  launch_row_product(queue,
+                     RowProduct<A, e4m3>{.a = a,
+                                         .b = b,
+                                         .a_scale = a_scale,
+                                         .b_scale = b_scale,
+                                         .segments = {nullptr, nullptr, p.m, 1},
+                                         .c = {static_cast<bf16*>(memory.c), p.m, p.n, p.c_pitch}});
+}
+
+}  // namespace
+
+void run_own_fp8_product(CudaQueue queue, const Product& product, const ProductMemory& memory) {
+  require(product.a_along && product.b_along, "the codes of a row lie along the sum");
+  if (product.factors == Factors::e4m3) return launch_own<e4m3>(queue, product, memory);
+  launch_own<e5m2>(queue, product, memory);
+}
+
+void run(CudaQueue queue, const Fp8LinearForward& op) {
+  if (run_planned(queue, op)) return launch_clear_rows_not_in_use(queue, op.row_document, op.y);
+  const RowSegments segments = segments_of(op, op.x.rows, op.x_scale.cols);
+  launch_row_product(queue, RowProduct<e4m3, e4m3>{op.x, op.w, op.x_scale, op.w_scale,
+                                                   op.row_document, segments, op.y});
+}
+void run(CudaQueue queue, const Fp8LinearInputGradient& op) {
+  if (run_planned(queue, op)) return launch_clear_rows_not_in_use(queue, op.row_document, op.dx);
+  const RowSegments segments = segments_of(op, op.dy.rows, op.dy_scale.cols);
+  launch_row_product(queue, RowProduct<e5m2, e4m3>{op.dy, op.w, op.dy_scale, op.w_scale,
+                                                   op.row_document, segments, op.dx});
+}
+void run(CudaQueue queue, const Fp8LinearWeightGradient& op) {
+  if (!run_planned(queue, op)) launch_weight_gradient(queue, op);
 }
 
 }  // namespace lockstep

@@ -85,6 +85,7 @@ void launch_own(CudaQueue queue, const Product& p, const ProductMemory& memory) 
 }  // namespace
 
 void run_own_product(CudaQueue queue, const Product& product, const ProductMemory& memory) {
+  if (product.factors != Factors::bf16) return run_own_fp8_product(queue, product, memory);
   require(product.fp32 == !product.a_along && (product.a_along || !product.b_along),
           "a product of a linear layer");
   if (product.fp32) return launch_own<false, false, float>(queue, product, memory);

@@ -16,14 +16,41 @@
 #include "kernels/core/fault.h"
 #include "kernels/core/fda16.h"
 #include "kernels/cuda/gemm/cublas_lt.h"
+#include "kernels/cuda/gemm/fp8_trial.h"
 #include "kernels/cuda/gemm/linear_plan.h"
-#include "kernels/cuda/gemm/product_trial.h"
 
 namespace lockstep {
 
 // ---- The model ----------------------------------------------------------------------------------
 
-float trial_by_the_model(const Product& product, int index) {
+namespace {
+
+template <class A>
+float trial_of_codes_by_the_model(const Product& product, int trial, int index) {
+  const trial::StepLocation at = trial::place(product, index);
+  std::vector<A> a;
+  std::vector<e4m3> b;
+  for (std::int64_t k = 0; k < product.k; ++k) {
+    a.push_back(trial::a_code<A>(at.row, k, product.k));
+    b.push_back(trial::b_code(at.col, k, product.k));
+  }
+  const trial::Scales scales = trial::scales(product, trial);
+  const float sum = mul(dot8(product.k, a.data(), 1, b.data(), 1), mul(scales.a, scales.b));
+  if (product.accumulates) return add(trial::c_of_codes(product, trial, at.row, at.col), sum);
+  return product.fp32 ? sum : load(st<bf16>(sum));
+}
+
+}  // namespace
+
+int trials_of(const Product& product) {
+  return product.factors == Factors::bf16 ? 1 : trial::kFp8Trials;
+}
+
+float trial_by_the_model(const Product& product, int trial, int index) {
+  if (product.factors == Factors::e4m3)
+    return trial_of_codes_by_the_model<e4m3>(product, trial, index);
+  if (product.factors == Factors::e5m2_e4m3)
+    return trial_of_codes_by_the_model<e5m2>(product, trial, index);
   const trial::StepLocation at = trial::place(product, index);
   std::vector<float> a(static_cast<std::size_t>(product.k)), b(a);
   for (std::int64_t k = 0; k < product.k; ++k) {
@@ -126,24 +153,32 @@ class Trial {
     const std::size_t result =
         bytes_of(product.m, product.c_pitch, product.fp32 ? sizeof(float) : sizeof(bf16));
     const std::size_t sizes[] = {
-        bytes_of(product.a_along ? product.m : product.k, product.a_pitch, sizeof(bf16)),
-        bytes_of(product.b_along ? product.n : product.k, product.b_pitch, sizeof(bf16)),
+        bytes_of(product.a_along ? product.m : product.k, product.a_pitch, product.factor_bytes()),
+        bytes_of(product.b_along ? product.n : product.k, product.b_pitch, product.factor_bytes()),
         result,
         result,
         workspace_bytes,
-        sizeof(Found)};
+        sizeof(Found),
+        sizeof(float),
+        sizeof(float)};
     std::size_t bytes = 0;
     for (const std::size_t size : sizes) bytes += aligned(size);
     auto* at = static_cast<std::byte*>(room.reserve(bytes));
     void* parts[std::size(sizes)];
     for (std::size_t i = 0; i < std::size(sizes); ++i)
       parts[i] = std::exchange(at, at + aligned(sizes[i]));
-    memory_ = {parts[0], parts[1], parts[2], parts[4], workspace_bytes};
+    memory_ = {.a = parts[0],
+               .b = parts[1],
+               .c = parts[2],
+               .a_scale = static_cast<const float*>(parts[6]),
+               .b_scale = static_cast<const float*>(parts[7]),
+               .workspace = parts[4],
+               .workspace_bytes = workspace_bytes};
+    scales_[0] = parts[6], scales_[1] = parts[7];
     own_ = parts[3];
     found_ = static_cast<Found*>(parts[5]);
     write_trial(stream_.get(), product_, parts[0], parts[1]);
-    write_trial_result(stream_.get(), product_, own_);
-    run_own_product(CudaQueue{stream_.get()}, product_, {parts[0], parts[1], own_, nullptr, 0});
+    set_scales(0);
   }
   ~Trial() {
     static_cast<void>(cudaStreamSynchronize(stream_.get()));  // The next trial reuses the memory.
@@ -159,37 +194,20 @@ class Trial {
     // refused to run it, whose guess was wrong.
     std::vector<std::optional<bool>> equal_own;
   };
-  // The host waits once for all of them: on a GPU that several processes share, each wait takes a
-  // turn of all processes. At most kMostAlgorithms.
+  // At most kMostAlgorithms.
   Compared compare(std::span<const cublasLtMatmulAlgo_t> algorithms) const {
-    gather_trial(stream_.get(), product_, own_, found_->gathered);
-    cuda_check(cudaMemsetAsync(found_->differences, 0, sizeof found_->differences, stream_.get()));
-    std::vector<bool> ran(algorithms.size(), false);
-    for (std::size_t i = 0; i < algorithms.size(); ++i) {
-      write_trial_result(stream_.get(), product_, memory_.c);
-      cuda_check(cudaMemsetAsync(memory_.workspace, 0x5a, memory_.workspace_bytes, stream_.get()));
-      try {
-        described_.run(stream_.get(), algorithms[i], memory_);
-      } catch (const LibraryRefusal&) {
-        continue;
+    Compared all;
+    for (int trial = 0; trial < trials_of(product_); ++trial) {
+      set_scales(trial);
+      run_own(trial);
+      const Compared one = compare_in(trial, algorithms);
+      all.own_is_the_model = all.own_is_the_model && one.own_is_the_model;
+      if (trial == 0) all.equal_own = one.equal_own;
+      for (std::size_t i = 0; i < algorithms.size(); ++i) {
+        if (one.equal_own[i] == false) all.equal_own[i] = false;
       }
-      ran[i] = true;
-      count_trial_differences(stream_.get(), product_, memory_.c, own_, found_->differences + i);
     }
-    Found found{};
-    cuda_check(
-        cudaMemcpyAsync(&found, found_, sizeof found, cudaMemcpyDeviceToHost, stream_.get()));
-    stream_.synchronize();
-    Compared compared;
-    for (int i = 0; i < trial::kPlaces; ++i) {
-      const float x = found.gathered[i], want = trial_by_the_model(product_, i);
-      if (bits(x) != bits(want) && (x == x || want == want)) compared.own_is_the_model = false;
-    }
-    for (std::size_t i = 0; i < algorithms.size(); ++i) {
-      compared.equal_own.push_back(ran[i] ? std::optional(found.differences[i] == 0)
-                                          : std::nullopt);
-    }
-    return compared;
+    return all;
   }
 
   double seconds(const cublasLtMatmulAlgo_t& algorithm) const {
@@ -211,6 +229,54 @@ class Trial {
   const LibraryProduct& described() const { return described_; }
 
  private:
+  void set_scales(int trial) const {
+    if (product_.factors == Factors::bf16) return;
+    const trial::Scales scales = trial::scales(product_, trial);
+    const auto put = [&](void* to, const float& scale) {
+      cuda_check(cudaMemcpyAsync(to, &scale, sizeof scale, cudaMemcpyHostToDevice, stream_.get()));
+    };
+    put(scales_[0], scales.a);
+    put(scales_[1], scales.b);
+  }
+  void run_own(int trial) const {
+    write_trial_result(stream_.get(), product_, trial, own_);
+    ProductMemory own = memory_;
+    own.c = own_;
+    run_own_product(CudaQueue{stream_.get()}, product_, own);
+  }
+  // The host waits once for all of them: on a GPU that several processes share, each wait takes a
+  // turn of all processes.
+  Compared compare_in(int trial, std::span<const cublasLtMatmulAlgo_t> algorithms) const {
+    gather_trial(stream_.get(), product_, own_, found_->gathered);
+    cuda_check(cudaMemsetAsync(found_->differences, 0, sizeof found_->differences, stream_.get()));
+    std::vector<bool> ran(algorithms.size(), false);
+    for (std::size_t i = 0; i < algorithms.size(); ++i) {
+      write_trial_result(stream_.get(), product_, trial, memory_.c);
+      cuda_check(cudaMemsetAsync(memory_.workspace, 0x5a, memory_.workspace_bytes, stream_.get()));
+      try {
+        described_.run(stream_.get(), algorithms[i], memory_);
+      } catch (const LibraryRefusal&) {
+        continue;
+      }
+      ran[i] = true;
+      count_trial_differences(stream_.get(), product_, memory_.c, own_, found_->differences + i);
+    }
+    Found found{};
+    cuda_check(
+        cudaMemcpyAsync(&found, found_, sizeof found, cudaMemcpyDeviceToHost, stream_.get()));
+    stream_.synchronize();
+    Compared compared;
+    for (int i = 0; i < trial::kPlaces; ++i) {
+      const float x = found.gathered[i], want = trial_by_the_model(product_, trial, i);
+      if (bits(x) != bits(want) && (x == x || want == want)) compared.own_is_the_model = false;
+    }
+    for (std::size_t i = 0; i < algorithms.size(); ++i) {
+      compared.equal_own.push_back(ran[i] ? std::optional(found.differences[i] == 0)
+                                          : std::nullopt);
+    }
+    return compared;
+  }
+
   // On the device, copied to the host at once.
   struct Found {
     float gathered[trial::kPlaces];
@@ -223,20 +289,30 @@ class Trial {
   TrialRoom& room_;
   const TrialStream& stream_;
   ProductMemory memory_;
+  void* scales_[2];
   void* own_;
   Found* found_;
 };
 
 // Whether the pitches are multiples of what the library needs.
 bool is_aligned(const Product& p) {
+  const std::int64_t factor = 16 / static_cast<std::int64_t>(p.factor_bytes());
   const std::int64_t result = p.fp32 ? 4 : 8;
   if (p.a_pitch < (p.a_along ? p.k : p.m) || p.b_pitch < (p.b_along ? p.k : p.n) || p.c_pitch < p.n)
     return false;
-  return p.a_pitch % 8 == 0 && p.b_pitch % 8 == 0 && p.c_pitch % result == 0 && p.n % result == 0;
+  return p.a_pitch % factor == 0 && p.b_pitch % factor == 0 && p.c_pitch % result == 0 &&
+         p.n % result == 0;
 }
 bool is_aligned(const ProductMemory& memory) {
-  const auto at = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
-  return (at(memory.a) | at(memory.b) | at(memory.c) | at(memory.workspace)) % 16 == 0;
+  const auto lies_at = [](std::uintptr_t step, const void* p) {
+    return reinterpret_cast<std::uintptr_t>(p) % step == 0;
+  };
+  for (const void* p :
+       {memory.a, memory.b, static_cast<const void*>(memory.c),
+        static_cast<const void*>(memory.a_scale), static_cast<const void*>(memory.b_scale)}) {
+    if (!lies_at(16, p)) return false;
+  }
+  return lies_at(256, memory.workspace);
 }
 
 // Returns the first of the fastest. Algorithms are timed in turns, because the clock of a GPU falls

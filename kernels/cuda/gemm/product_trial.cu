@@ -1,5 +1,5 @@
 #include "kernels/cuda/common/element.cuh"
-#include "kernels/cuda/gemm/product_trial.h"
+#include "kernels/cuda/gemm/fp8_trial.h"
 
 namespace lockstep {
 namespace {
@@ -29,11 +29,26 @@ __global__ void write_b(Product p, bf16* to) {
                      to[i * p.b_pitch + j] = p.b_along ? trial::b(i, j, p.k) : trial::b(j, i, p.k);
                    });
 }
+template <class F>
+__global__ void write_a_codes(Product p, F* to) {
+  pdl_begin();
+  for_each_element(p.m, p.k, [&](std::int64_t i, std::int64_t j) {
+    to[i * p.a_pitch + j] = trial::a_code<F>(i, j, p.k);
+  });
+}
+__global__ void write_b_codes(Product p, e4m3* to) {
+  pdl_begin();
+  for_each_element(p.n, p.k, [&](std::int64_t i, std::int64_t j) {
+    to[i * p.b_pitch + j] = trial::b_code(i, j, p.k);
+  });
+}
 template <class Result>
-__global__ void write_c(Product p, Result* to) {
+__global__ void write_c(Product p, int trial, Result* to) {
   pdl_begin();
   for_each_element(p.m, p.n, [&](std::int64_t i, std::int64_t j) {
-    to[i * p.c_pitch + j] = st<Result>(p.accumulates ? trial::c(i, j) : quiet_nan());
+    const float before =
+        p.factors == Factors::bf16 ? trial::c(i, j) : trial::c_of_codes(p, trial, i, j);
+    to[i * p.c_pitch + j] = st<Result>(p.accumulates ? before : quiet_nan());
   });
 }
 template <class Result>
@@ -57,16 +72,28 @@ __global__ void count_differences(Product p, const Result* one, const Result* ot
 
 void write_trial(CUstream_st* stream, const Product& product, void* a, void* b) {
   const CudaQueue queue{stream};
+  if (product.factors != Factors::bf16) {
+    if (product.factors == Factors::e4m3) {
+      launch(queue, dim3(kBlocks), dim3(kThreads), kPdl, write_a_codes<e4m3>, product,
+             static_cast<e4m3*>(a));
+    } else {
+      launch(queue, dim3(kBlocks), dim3(kThreads), kPdl, write_a_codes<e5m2>, product,
+             static_cast<e5m2*>(a));
+    }
+    launch(queue, dim3(kBlocks), dim3(kThreads), kPdl, write_b_codes, product,
+           static_cast<e4m3*>(b));
+    return;
+  }
   launch(queue, dim3(kBlocks), dim3(kThreads), kPdl, write_a, product, static_cast<bf16*>(a));
   launch(queue, dim3(kBlocks), dim3(kThreads), kPdl, write_b, product, static_cast<bf16*>(b));
 }
-void write_trial_result(CUstream_st* stream, const Product& product, void* c) {
+void write_trial_result(CUstream_st* stream, const Product& product, int trial, void* c) {
   const CudaQueue queue{stream};
   if (product.fp32) {
-    launch(queue, dim3(kBlocks), dim3(kThreads), kPdl, write_c<float>, product,
+    launch(queue, dim3(kBlocks), dim3(kThreads), kPdl, write_c<float>, product, trial,
            static_cast<float*>(c));
   } else {
-    launch(queue, dim3(kBlocks), dim3(kThreads), kPdl, write_c<bf16>, product,
+    launch(queue, dim3(kBlocks), dim3(kThreads), kPdl, write_c<bf16>, product, trial,
            static_cast<bf16*>(c));
   }
 }

@@ -116,9 +116,13 @@ LOCKSTEP_HD StepLocation place(const Product& p, int index) {
 
 }  // namespace trial
 
-// Write the factors, and the result's initial values: c() if it accumulates, else NaN.
+// How many trials a product takes: fp8 has two, which differ in their scales and in c().
+int trials_of(const Product& product);
+
+// Write the factors, and the result's initial values: c() of that trial if it accumulates, else
+// NaN.
 void write_trial(CUstream_st* stream, const Product& product, void* a, void* b);
-void write_trial_result(CUstream_st* stream, const Product& product, void* c);
+void write_trial_result(CUstream_st* stream, const Product& product, int trial, void* c);
 // The elements of place(), widened to fp32, [kPlaces].
 void gather_trial(CUstream_st* stream, const Product& product, const void* c, float* gathered);
 // Adds the number of elements in which two results differ to *count. All NaN are equal.
@@ -126,6 +130,6 @@ void count_trial_differences(CUstream_st* stream, const Product& product, const 
                              const void* other, unsigned long long* count);
 
 // Returns element `index` of place() by the model.
-float trial_by_the_model(const Product& product, int index);
+float trial_by_the_model(const Product& product, int trial, int index);
 
 }  // namespace lockstep
