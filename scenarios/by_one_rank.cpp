@@ -14,6 +14,7 @@ Scenario by_one_rank(Scenario scenario) {
   }
   scenario.parallel = {};
   scenario.fsdp = {};
+  scenario.fp8.param_gather = false;
   return scenario;
 }
 

@@ -4,8 +4,8 @@
 
 namespace lockstep {
 
-// The same training by one rank: it has the microbatches of all. `parallel` and `fsdp` are the
-// defaults.
+// The same training by one rank: it has the microbatches of all. `parallel`, `fsdp` and
+// `fp8.param_gather` are the defaults.
 Scenario by_one_rank(Scenario scenario);
 
 // The same training by so many ranks, which divide its microbatches; no deeper in flight than these

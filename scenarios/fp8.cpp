@@ -52,4 +52,9 @@ bool default_weight_cache(const Scenario& scenario) {
   return scenario.fsdp.strategy != Sharding::optim_grads_params || scenario.fp8.param_gather;
 }
 
+bool gathers_fp8_codes(const Scenario& scenario) {
+  return scenario.numerics.front() == Numerics::fp8 && scenario.fp8.param_gather &&
+         scenario.fsdp.strategy != Sharding::no_shard;
+}
+
 }  // namespace lockstep

@@ -15,4 +15,7 @@ std::vector<Fp8Layer> implied_original_inputs(const Scenario::Model& model);
 // The default of fp8.weight_cache: memory that is gathered for each pass does not last.
 bool default_weight_cache(const Scenario& scenario);
 
+// Ranks gather the codes of fp8 products, whose owners quantise their rows.
+bool gathers_fp8_codes(const Scenario& scenario);
+
 }  // namespace lockstep

@@ -107,9 +107,7 @@ class Planner {
 }  // namespace
 
 UnitMemory memory_of_weights(const ShardLayout& layout, int unit) {
-  return memory_of(layout, unit, [](const Bucket& bucket) {
-    return bucket.narrow ? sizeof(bf16) : sizeof(float);
-  });
+  return memory_of(layout, unit, [](const Bucket& bucket) { return bucket.element_bytes(); });
 }
 UnitMemory memory_of_gradients(const ShardLayout& layout, int unit) {
   return memory_of(layout, unit, [](const Bucket&) { return sizeof(float); });

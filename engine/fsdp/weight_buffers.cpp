@@ -62,6 +62,7 @@ void WeightBuffers::append_addresses(std::vector<const void*>& table) const {
       for (const Extent& extent : at(layout_.buckets, bucket).extents) {
         table.push_back(parameters_[extent.parameter].weight.data);
         table.push_back(parameters_[extent.parameter].copy.data);
+        table.push_back(parameters_[extent.parameter].fp8.codes.data);
       }
     }
   }
@@ -188,10 +189,10 @@ std::vector<WeightBuffers::Shard> WeightBuffers::shards(int unit, const Slot& to
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     const Bucket& bucket = at(layout_.buckets, buckets[i]);
     const BucketMemory& own = at(parameters_.buckets(), buckets[i]);
-    const void* const from =
-        bucket.narrow ? static_cast<const void*>(own.copy.data) : own.weight.data;
-    const auto bytes =
-        static_cast<std::size_t>(bucket.shard) * (bucket.narrow ? sizeof(bf16) : sizeof(float));
+    const void* const copy =
+        bucket.codes ? static_cast<const void*>(own.codes.data) : own.copy.data;
+    const void* const from = bucket.narrow ? copy : own.weight.data;
+    const std::size_t bytes = bucket.shard * bucket.element_bytes();
     all.push_back({buckets[i], to.memory + memory.offsets[i], from, bytes});
     if (!layout_.is_empty(bucket, compute_.device().place.rank)) with_rows.push_back(all.back());
   }

@@ -67,10 +67,14 @@ Fp8Saved Fp8Linear::make(SavedMaker& maker, Tensor<e4m3> again, bool product_aga
                StoredValues(saved.x, maker.rows(), inputs(), StoredValues::Codes::by_columns));
   }
   const Fp8Weight& w = weight_.fp8;
-  maker.show(layer + ".w_amax", Fp8Amax::kName, w.amax, Rows::words);
+  // The amax of rows that this rank owns is not that of the weight.
+  const bool has_amax = !w.gathered || !w.delayed.exponent;
+  if (has_amax) maker.show(layer + ".w_amax", Fp8Amax::kName, w.amax, Rows::words);
   maker.show(layer + ".w_k", Fp8Exponent<e4m3>::kName, w.exponent, Rows::words);
-  maker.show(layer + ".w8", Fp8Cast<e4m3>::kName,
-             StoredValues(w.codes, outputs(), inputs(), StoredValues::Codes::by_rows), Rows::words);
+  if (!w.comes_and_goes)
+    maker.show(layer + ".w8", Fp8Cast<e4m3>::kName,
+               StoredValues(w.codes, outputs(), inputs(), StoredValues::Codes::by_rows),
+               Rows::words);
   maker.show_backward(layer + ".dy_amax", Fp8Amax::kName, saved.dy_amax);
   maker.show_backward(layer + ".dy_k", Fp8Exponent<e5m2>::kName, saved.dy_exponent);
   return saved;
@@ -182,6 +186,7 @@ void Fp8Linear::backward(const PassContext& pass, Tensor<bf16> dy, Tensor<bf16> 
   count_cast(pass);
   cast_again(pass, x, saved);
   weight_gradient(pass, saved, transposed);
+  if (weight_.fp8.comes_and_goes) transpose_codes(pass.stream, weight_);
   if (!weight_.fp8.cached) quantise(pass.stream, weight_, CodesFor::backward_pass, pass.exponents);
   const Tensor<float> scale = weight_.fp8.scale;
   pass.stream.submit(Fp8LinearInputGradient{

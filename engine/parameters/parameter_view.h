@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/core/contract.h"
+#include "kernels/core/fp8.h"
 #include "kernels/core/operand.h"
 
 namespace lockstep {
@@ -24,8 +25,9 @@ struct ParameterView {
   // g_m of the microbatch whose backward pass ran last; absent if g_m is added to the accumulator
   // at once.
   Tensor<float> microbatch_gradient = {};
-  Tensor<bf16> copy = {};  // The weight as bf16 products read it; absent if none does.
-  std::int64_t first = 0;  // The tensors begin with this element of the whole parameter.
+  Tensor<bf16> copy = {};   // The weight as bf16 products read it; absent if none does.
+  Tensor<e4m3> codes = {};  // The copy's; absent unless ranks gather them.
+  std::int64_t first = 0;   // The tensors begin with this element of the whole parameter.
   std::int64_t full_rows = 0, full_cols = 0;  // Shape of the whole parameter.
 };
 

@@ -58,6 +58,14 @@ void quantise(const Stream& stream, const Parameter& weight, CodesFor passes,
   device.count(stream, device.counters.of(device.place.rank).weight_casts);
 }
 
+void transpose_codes(const Stream& stream, const Parameter& weight) {
+  const Fp8Weight& fp8 = weight.fp8;
+  stream.submit(Fp8Transpose{.codes = fp8.codes,
+                             .transposed = fp8.transposed,
+                             .rows = weight.copy.rows,
+                             .cols = weight.copy.cols});
+}
+
 Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& scenario,
                        bool copies, const ShardLayout* layout, int rank)
     : list_(scenario.model),
@@ -83,6 +91,7 @@ Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& 
   const int buckets = layout_ == nullptr ? 0 : static_cast<int>(layout_->buckets.size());
   exchanged.reserve(exchanged_bytes(delayed));
   if (delayed) make_scaling(pool, exchanged, scenario.fp8.history);
+  if (layout_ != nullptr && layout_->gathers_codes) make_gathered_codes(pool, exchanged);
   for (int b = 0; b < buckets; ++b) make_bucket(pool, exchanged, b);
   std::stable_sort(
       views_.begin(), views_.end(),
@@ -113,7 +122,36 @@ void Parameters::make_whole(TensorPool& pool, const ParameterSpec& spec) {
   views_.push_back(view);
 }
 
-Fp8Weight Parameters::make_codes(TensorPool& pool, const ParameterSpec& spec) {
+// The gathered codes of all weights, and their amaxes side by side. Weights that come and go have
+// their transposed codes in one memory, which each backward pass writes anew.
+void Parameters::make_gathered_codes(TensorPool& pool, TensorPool& exchanged) {
+  const std::int64_t words = fp8_words();
+  shard_amaxes_ = {exchanged.make<std::uint32_t>(1, words),
+                   exchanged.make<std::uint32_t>(layout_->ranks, words),
+                   pool.make<std::uint32_t>(1, words)};
+  std::int64_t most = 0, word = 0;
+  for (const Parameter& p : parameters_)
+    if (p.fp8) most = std::max(most, p.copy.cols * fp8_padded(p.copy.rows));
+  const bool comes_and_goes = strategy_ == Sharding::optim_grads_params;
+  const Tensor<e4m3> shared = comes_and_goes ? pool.make<e4m3>(1, most) : Tensor<e4m3>{};
+  for (Parameter& p : parameters_) {
+    if (!p.fp8) continue;
+    const std::int64_t rows = p.copy.rows, cols = p.copy.cols;
+    p.fp8.gathered = true;
+    p.fp8.comes_and_goes = comes_and_goes;
+    p.fp8.amax = shard_amaxes_.whole.columns(word++, 1);
+    p.fp8.codes = tensor<e4m3>(nullptr, rows, fp8_padded(cols));
+    p.fp8.transposed = comes_and_goes ? tensor(shared.data, cols, fp8_padded(rows))
+                                      : pool.make<e4m3>(cols, fp8_padded(rows));
+  }
+}
+
+Fp8Weight Parameters::make_codes(TensorPool& pool, const ParameterSpec& spec) const {
+  if (layout_ != nullptr && layout_->gathers_codes) {
+    return {.layer = spec.fp8_layer,
+            .exponent = pool.make<std::int32_t>(1, 1),
+            .scale = pool.make<float>(1, 1)};
+  }
   return {.layer = spec.fp8_layer,
           .codes = pool.make<e4m3>(spec.rows, fp8_padded(spec.cols)),
           .transposed = pool.make<e4m3>(spec.cols, fp8_padded(spec.rows)),
@@ -156,12 +194,17 @@ void Parameters::make_scaling(TensorPool& pool, TensorPool& exchanged, std::int6
 
 // ---- Sharded ------------------------------------------------------------------------------------
 
-// The sizes of the tensors that make_scaling() and make_bucket() make in the pool `exchanged`.
+// The sizes of the tensors that make_scaling(), make_gathered_codes() and make_bucket() make in the
+// pool `exchanged`.
 std::vector<std::int64_t> Parameters::exchanged_bytes(bool delayed) const {
   std::vector<std::int64_t> bytes;
   if (delayed && layout_ != nullptr) {
     const auto own = 3 * fp8_words() * static_cast<std::int64_t>(sizeof(std::uint32_t));
     bytes = {own, own * layout_->ranks};
+  }
+  if (layout_ != nullptr && layout_->gathers_codes) {
+    const auto own = fp8_words() * static_cast<std::int64_t>(sizeof(std::uint32_t));
+    bytes.insert(bytes.end(), {own, own * layout_->ranks});
   }
   const int buckets = layout_ == nullptr ? 0 : static_cast<int>(layout_->buckets.size());
   for (int b = 0; b < buckets; ++b) {
@@ -172,8 +215,7 @@ std::vector<std::int64_t> Parameters::exchanged_bytes(bool delayed) const {
     const bool accumulates = strategy_ == Sharding::no_shard || strategy_ == Sharding::optim;
     if (accumulates && !library_sums_ && !layout_->continues(b))
       add(layout_->run(b), sizeof(float));
-    if (strategy_ != Sharding::no_shard)
-      add(bucket.shard, bucket.narrow ? sizeof(bf16) : sizeof(float));
+    if (strategy_ != Sharding::no_shard) add(bucket.shard, bucket.element_bytes());
   }
   return bytes;
 }
@@ -194,7 +236,8 @@ void Parameters::make_bucket(TensorPool& pool, TensorPool& exchanged, int index)
     memory.weight = (bucket.narrow ? pool : exchanged).make<float>(1, bucket.shard);
     for (Tensor<float>* shard : {&memory.m, &memory.v, &memory.gradient})
       *shard = pool.make<float>(1, bucket.shard);
-    if (bucket.narrow) memory.copy = exchanged.make<bf16>(1, bucket.shard);
+    if (bucket.codes) memory.codes = exchanged.make<e4m3>(1, bucket.shard);
+    if (bucket.narrow) memory.copy = (bucket.codes ? pool : exchanged).make<bf16>(1, bucket.shard);
     add_views(bucket, memory);
   }
   for (const Extent& extent : bucket.extents) {
@@ -227,6 +270,7 @@ void Parameters::add_views(const Bucket& bucket, const BucketMemory& memory) {
     view.m = part(memory.m);
     view.v = part(memory.v);
     if (memory.copy) view.copy = part(memory.copy);
+    if (memory.codes) view.codes = part(memory.codes);
     views_.push_back(view);
   }
 }
@@ -236,7 +280,9 @@ void Parameters::place_weights(int bucket, void* memory) {
   for (const Extent& extent : b.extents) {
     if (extent.row > 0) continue;
     Parameter& p = at(parameters_, extent.parameter);
-    if (b.narrow) {
+    if (b.codes) {
+      p.fp8.codes.data = static_cast<e4m3*>(memory) + extent.offset;
+    } else if (b.narrow) {
       p.copy.data = static_cast<bf16*>(memory) + extent.offset;
     } else {
       p.weight.data = static_cast<float*>(memory) + extent.offset;
@@ -286,6 +332,7 @@ void Parameters::zero_memory(const Stream& stream) const {
       clear(stream, x);
     }
     clear(stream, memory.copy);
+    clear(stream, memory.codes);
   }
 }
 
@@ -295,9 +342,37 @@ void Parameters::round(const Stream& stream) const {
   }
 }
 
+// A rank without rows of a weight has the amax 0.
+void Parameters::measure_shards(const Stream& stream) const {
+  stream.submit(Fp8ClearAmax{.amax = shard_amaxes_.own});
+  std::int64_t word = 0;
+  for (const ParameterView& view : views_) {
+    if (!at(parameters_, view.index).fp8) continue;
+    const Tensor<std::uint32_t> amax = shard_amaxes_.own.columns(word++, 1);
+    if (view.copy.size() > 0) stream.submit(Fp8Amax{.x = view.copy, .amax = amax});
+  }
+}
+
+void Parameters::quantise_shards(const Stream& stream, const ExponentRule& rule) const {
+  Device& device = stream.device();
+  for (const ParameterView& view : views_) {
+    const Fp8Weight& fp8 = at(parameters_, view.index).fp8;
+    if (!fp8) continue;
+    device.place.layer = view.layer;
+    Fp8Exponent<e4m3> op{.amax = fp8.amax, .k = fp8.exponent, .scale = fp8.scale};
+    op.pending = fp8.delayed.pending;
+    if (rule.holds) op.held = fp8.delayed.exponent;
+    stream.submit(op);
+    if (view.copy.size() > 0)
+      stream.submit(Fp8Cast<e4m3>{.x = view.copy, .k = fp8.exponent, .codes = view.codes});
+    device.count(stream, device.counters.of(device.place.rank).weight_casts);
+  }
+  device.place.layer = -1;
+}
+
 void Parameters::clear_amaxes(const Stream& stream) const {
   for (const Parameter& p : parameters_) {
-    if (p.fp8 && p.fp8.cached) stream.submit(Fp8ClearAmax{.amax = p.fp8.amax});
+    if (p.fp8 && p.fp8.cached && !p.fp8.gathered) stream.submit(Fp8ClearAmax{.amax = p.fp8.amax});
   }
 }
 
@@ -308,7 +383,8 @@ void Parameters::quantise(const Stream& stream, int first_layer, int end_layer,
     const int layer = at(list_.specs, p.index).layer;
     if (!p.fp8 || !p.fp8.cached || layer < first_layer || layer >= end_layer) continue;
     device.place.layer = layer;
-    lockstep::quantise(stream, p, CodesFor::all_passes, rule);
+    p.fp8.gathered ? transpose_codes(stream, p)
+                   : lockstep::quantise(stream, p, CodesFor::all_passes, rule);
   }
   device.place.layer = -1;
 }

@@ -21,6 +21,10 @@ struct Fp8Scaling {
 struct Fp8Pending {
   Tensor<std::uint32_t> own, of_ranks;  // [1, n], [ranks, n], which is absent if alone.
 };
+// Amaxes of the weights that this rank owns rows of, those of all ranks, and of whole weights.
+struct Fp8ShardAmaxes {
+  Tensor<std::uint32_t> own, of_ranks, whole;  // [1, n], [ranks, n], [1, n]
+};
 // One operand's part of them; absent under recipe current.
 struct Fp8Delayed {
   Tensor<std::uint32_t> pending = {}, history = {};
@@ -44,9 +48,12 @@ struct Fp8Weight {
   // The codes last for all passes until the weight may change (Parameters::quantise); otherwise
   // each pass makes its own.
   bool cached = true;
+  // The codes are those that ranks gather. Their transposed ones are made of them: once a step, or
+  // in each backward pass where gathered weights come and go.
+  bool gathered = false, comes_and_goes = false;
   Fp8Delayed delayed_x = {}, delayed = {}, delayed_dy = {};
 
-  explicit operator bool() const { return codes.data != nullptr; }
+  explicit operator bool() const { return layer.has_value(); }
 };
 
 // A whole parameter as layers use it. With sharding, its memory may be a slot that holds it only
@@ -65,11 +72,14 @@ struct Parameter {
 enum class CodesFor : std::uint8_t { all_passes, forward_pass, backward_pass };
 void quantise(const Stream& stream, const Parameter& weight, CodesFor passes,
               const ExponentRule& rule);
+// Makes the transposed codes of gathered ones.
+void transpose_codes(const Stream& stream, const Parameter& weight);
 
 // A bucket's memory on one rank. Tensors are [1, elements].
 struct BucketMemory {
   Tensor<float> weight, m, v;  // The shard; absent under no_shard.
   Tensor<bf16> copy;           // Copy of the shard; only narrow buckets have one.
+  Tensor<e4m3> codes;          // The copy's, if ranks gather codes.
   Tensor<float> gradient;  // The shard's accumulator; no_shard: this rank's part of `accumulator`.
   Tensor<float> accumulator;  // The whole bucket's accumulator; only no_shard and optim have one.
 };
@@ -97,6 +107,11 @@ class Parameters {
   const Fp8Scaling& scaling_of_inputs() const { return scaling_of_inputs_; }
   const Fp8Scaling& scaling_of_gradients() const { return scaling_of_gradients_; }
   const Fp8Pending& pending() const { return pending_; }
+  // Where ranks gather codes: the first function takes the amaxes of this rank's rows, the second
+  // makes their codes, by the amaxes of `shard_amaxes().whole`.
+  const Fp8ShardAmaxes& shard_amaxes() const { return shard_amaxes_; }
+  void measure_shards(const Stream& stream) const;
+  void quantise_shards(const Stream& stream, const ExponentRule& rule) const;
   // The start of a step.
   void zero_gradients(const Stream& stream) const;
   // What the microbatches of a step have added up.
@@ -126,7 +141,8 @@ class Parameters {
 
  private:
   void make_whole(TensorPool& pool, const ParameterSpec& spec);
-  static Fp8Weight make_codes(TensorPool& pool, const ParameterSpec& spec);
+  Fp8Weight make_codes(TensorPool& pool, const ParameterSpec& spec) const;
+  void make_gathered_codes(TensorPool& pool, TensorPool& exchanged);
   std::vector<std::int64_t> exchanged_bytes(bool delayed) const;
   void make_bucket(TensorPool& pool, TensorPool& exchanged, int index);
   void add_views(const Bucket& bucket, const BucketMemory& memory);
@@ -144,6 +160,7 @@ class Parameters {
   std::vector<Parameter> parameters_;
   Fp8Scaling scaling_of_inputs_, scaling_of_gradients_;
   Fp8Pending pending_;
+  Fp8ShardAmaxes shard_amaxes_;
   std::vector<ParameterView> views_;
   std::vector<BucketMemory> buckets_;
 };

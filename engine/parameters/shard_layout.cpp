@@ -8,6 +8,7 @@
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
+#include "scenarios/fp8.h"
 
 namespace lockstep {
 namespace {
@@ -98,7 +99,7 @@ std::int64_t place(std::vector<Extent>& extents, std::int64_t ranks) {
 
 ShardLayout::ShardLayout(const ParameterList& list, const Scenario& scenario, int ranks,
                          bool narrow)
-    : ranks(ranks) {
+    : ranks(ranks), gathers_codes(gathers_fp8_codes(scenario)) {
   const std::vector<Scenario::Block> blocks = scenario.blocks();
   const bool sharded = scenario.fsdp.strategy != Sharding::no_shard;
   const Scenario::Fsdp fsdp = sharded ? scenario.fsdp : Scenario::Fsdp{};
@@ -126,14 +127,16 @@ void ShardLayout::add_unit(const ParameterList& list, const Unit& unit, std::int
     if (list.head != 0) add_cut(at(list.specs, list.head), bucket_bytes, narrow);
     return;
   }
-  std::vector<Extent> wide, copied;
+  std::vector<Extent> wide, copied, codes;
   for (const ParameterSpec& spec : list.specs) {
     if (spec.layer < unit.first_layer || spec.layer >= unit.first_layer + unit.layers) continue;
-    (narrow && spec.copied ? copied : wide).push_back(whole(spec));
+    const bool of_fp8 = gathers_codes && spec.fp8_layer;
+    (of_fp8 ? codes : narrow && spec.copied ? copied : wide).push_back(whole(spec));
     units.back().parameters += spec.rows * spec.cols;
   }
   add_bucket(std::move(wide), false);
   if (!copied.empty()) add_bucket(std::move(copied), true);
+  if (!codes.empty()) add_bucket(std::move(codes), true, true);
 }
 
 // Cuts one parameter into adjacent buckets without padding between them.
@@ -151,11 +154,11 @@ void ShardLayout::add_cut(const ParameterSpec& spec, std::int64_t bucket_bytes, 
   units.back().parameters += spec.rows * spec.cols;
 }
 
-void ShardLayout::add_bucket(std::vector<Extent> extents, bool narrow) {
+void ShardLayout::add_bucket(std::vector<Extent> extents, bool narrow, bool codes) {
   units.back().buckets.push_back(static_cast<int>(buckets.size()));
   const std::int64_t whole_rows = place(extents, ranks);
   const std::int64_t shard = faulty("shards-cut-rows", whole_rows, whole_rows + 1);
-  buckets.push_back({static_cast<int>(units.size()) - 1, narrow, std::move(extents), shard});
+  buckets.push_back({static_cast<int>(units.size()) - 1, narrow, codes, std::move(extents), shard});
 }
 
 std::int64_t ShardLayout::run(int bucket) const {

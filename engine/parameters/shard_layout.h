@@ -11,6 +11,8 @@
 
 #include "engine/parameters/parameter_list.h"
 #include "kernels/core/at.h"
+#include "kernels/core/contract.h"
+#include "kernels/core/fp8.h"
 
 namespace lockstep {
 
@@ -24,10 +26,16 @@ struct Extent {
 
 struct Bucket {
   int unit = 0;
-  bool narrow = false;          // The passes read it as bf16.
+  bool narrow = false;          // The passes read it as bf16, or as codes of that.
+  bool codes = false;           // Ranks gather the codes of fp8 products.
   std::vector<Extent> extents;  // In order of offset.
   // Elements of each rank: rank r owns [r * shard, (r + 1) * shard). It never cuts a row.
   std::int64_t shard = 0;
+
+  // Bytes of an element as it is gathered.
+  std::int64_t element_bytes() const {
+    return static_cast<std::int64_t>(codes ? sizeof(e4m3) : narrow ? sizeof(bf16) : sizeof(float));
+  }
 };
 
 // The parameters that are gathered before the first of their modules runs and released after the
@@ -57,6 +65,7 @@ struct ShardLayout {
   std::vector<Unit> units;  // Embedding, the FSDP units in order, head.
   std::vector<Bucket> buckets;
   int ranks;
+  bool gathers_codes;  // fp8.param_gather: of the weights that products of fp8 read.
 
   std::int64_t full(const Bucket& bucket) const { return bucket.shard * ranks; }
   // Buckets that share a parameter are adjacent in memory. Whether this bucket continues the one
@@ -75,7 +84,7 @@ struct ShardLayout {
  private:
   void add_unit(const ParameterList& list, const Unit& unit, std::int64_t bucket_bytes,
                 bool narrow);
-  void add_bucket(std::vector<Extent> extents, bool narrow);
+  void add_bucket(std::vector<Extent> extents, bool narrow, bool codes = false);
   void add_cut(const ParameterSpec& spec, std::int64_t bucket_bytes, bool narrow);
 };
 

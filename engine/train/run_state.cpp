@@ -45,6 +45,7 @@ std::string run_fingerprint(const Scenario& scenario) {
   run.cuda_graph = plain.cuda_graph;
   run.offload = plain.offload;
   run.fp8.save_original_input.clear();
+  run.fp8.param_gather = false;
   run.fp8.weight_cache = default_weight_cache(run);
   run.checker = plain.checker;
   run.expect = plain.expect;

@@ -106,6 +106,7 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
   if (!sharder_) return;
   sharder_->attach(hooks_);
   sharder_->initialize();
+  quantise_shards(0);
   sharder_->refresh();
 }
 
@@ -171,6 +172,8 @@ void StepLoop::prefetch_weights() {
 // Codes last only of weights that stay gathered, for which compute waits unit by unit.
 void StepLoop::quantise_weights(Passes passes) {
   if (!multiplies_fp8(scenario_) || !scenario_.fp8.weight_cache) return;
+  const bool comes_and_goes = scenario_.fsdp.strategy == Sharding::optim_grads_params;
+  if (gathers_codes() && (comes_and_goes || passes == Passes::evaluation)) return;
   const StepLocationScope scope(device_, -1, "weights");
   const ExponentRule rule = exponent_rule(passes);
   if (rule.measures) parameters_.clear_amaxes(compute_);
@@ -182,6 +185,31 @@ void StepLoop::quantise_weights(Passes passes) {
     if (waits) sharder_->await_weights(unit);
     parameters_.quantise(compute_, one.first_layer, one.first_layer + one.layers, rule);
   }
+}
+
+// The largest amax of each weight: of all ranks, or of this rank's rows alone.
+void StepLoop::exchange_shard_amaxes(bool between_ranks) {
+  const auto& [own, of_ranks, whole] = parameters_.shard_amaxes();
+  const bool gathers = faulty("fp8-gathered-codes-by-amaxes-of-one-rank", between_ranks, false);
+  if (gathers) {
+    sharder_->communicator().all_gather(compute_, {"amaxes"}, of_ranks.data, own.data,
+                                        range_of(own).bytes);
+    count_exchange();
+  }
+  compute_.submit(Fp8AmaxOfRanks{.of_ranks = gathers ? of_ranks : own, .amax = whole});
+}
+
+// Steps behind the first of recipe delayed have their exponents already.
+void StepLoop::quantise_shards(std::int64_t step) {
+  if (!gathers_codes()) return;
+  const StepLocationScope scope(device_, -1, "weights");
+  const bool holds = is_delayed() && step > 0;
+  const ExponentRule rule{.measures = true, .holds = holds};
+  parameters_.measure_shards(compute_);
+  const bool early = faulty("fp8-shards-quantised-before-the-exchange", false, step > 0);
+  if (early) parameters_.quantise_shards(compute_, rule);
+  exchange_shard_amaxes(!holds);
+  if (!early) parameters_.quantise_shards(compute_, rule);
 }
 
 // ---- Recipe delayed of fp8 ----------------------------------------------------------------------
@@ -212,6 +240,10 @@ void StepLoop::exchange_and_count() {
   const bool left_out = faulty("fp8-amaxes-not-exchanged-without-documents", false, is_empty);
   if (!parameters_.pending().of_ranks || left_out) return;
   exchange_amaxes();
+  count_exchange();
+}
+
+void StepLoop::count_exchange() {
   device_.count(compute_, device_.counters.of(device_.place.rank).amax_exchanges);
 }
 
@@ -279,9 +311,11 @@ void StepLoop::report_roll() {
 
 void StepLoop::quantise_ahead(std::int64_t step, Passes passes) {
   const bool is_due = scenario_.cuda_graph.impl != GraphImpl::full_iteration;
-  const bool quantises =
-      faulty("fp8-weights-quantised-in-the-first-step", is_due, is_due && step == first_step_);
-  if (quantises) quantise_weights(passes);
+  const bool begins = is_due && step == first_step_;
+  const bool quantises = faulty("fp8-weights-quantised-in-the-first-step", is_due, begins);
+  const bool transposes = faulty("fp8-transposed-codes-of-the-first-step", quantises,
+                                 gathers_codes() ? begins : quantises);
+  if (transposes) quantise_weights(passes);
 }
 
 void StepLoop::quantise_with_passes(Passes passes) {

@@ -49,6 +49,10 @@ class StepLoop {
   // both.
   void exchange_behind_passes();
   void roll_behind_passes();
+  // fp8.param_gather: makes the codes of this rank's rows, with which `step` begins. Units are
+  // gathered behind it.
+  bool gathers_codes() const { return layout_ && layout_->gathers_codes; }
+  void quantise_shards(std::int64_t step);
   // The exchange alone, which counts as none of a roll.
   void exchange_amaxes() const;
 
@@ -129,6 +133,8 @@ class StepLoop {
   bool rolled_in_graph() const;
   bool exchanges(bool behind_passes) const;
   void exchange_and_count();
+  void exchange_shard_amaxes(bool between_ranks);
+  void count_exchange();
   void roll();
   void roll_behind(const MicrobatchPass& pass);
   void report_roll();

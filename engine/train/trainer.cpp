@@ -196,7 +196,7 @@ void Trainer::Impl::optimize() {
 }
 
 // Resident units are updated first, so that their gathers overlap with the updates of the other
-// units.
+// units. Codes wait for all updates, since ranks exchange amaxes in one call.
 void Trainer::Impl::update_shards(const Stream& stream) {
   Sharder& sharder = *loop.sharder();
   const std::vector<Unit>& units = sharder.layout().units;
@@ -205,10 +205,14 @@ void Trainer::Impl::update_shards(const Stream& stream) {
       if (sharder.is_resident(unit) != resident) continue;
       const auto [first, end] = sharder.layout().parameters(at(units, unit));
       update_weights(stream, first, end);
-      const bool gathers = faulty("weights-not-gathered-after-the-optimizer", true, false);
+      const bool is_due = !loop.gathers_codes();
+      const bool gathers = faulty("weights-not-gathered-after-the-optimizer", is_due, false);
       if (gathers) sharder.refresh(unit);
     }
   }
+  if (!loop.gathers_codes()) return;
+  loop.quantise_shards(steps_done + 1);
+  for (int unit = 0; unit < static_cast<int>(units.size()); ++unit) sharder.refresh(unit);
 }
 
 // Updates the parameters [first, end).

@@ -99,6 +99,11 @@ static void settle_gathers(Sharder* sharder) {
   if (settles) sharder->drain();
 }
 
+static void quantise_again(StepLoop& loop, std::int64_t step) {
+  const bool quantises = faulty("fp8-shards-not-quantised-at-a-load", true, false);
+  if (quantises) loop.quantise_shards(step);
+}
+
 static void gather_again(Sharder* sharder) {
   const bool gathers = faulty("load-leaves-gathered-weights", sharder != nullptr, false);
   if (gathers) sharder->refresh();
@@ -126,6 +131,7 @@ void Trainer::load(const std::string& path) {
     my.write(pending, std::vector<std::uint32_t>(pending.size()));  // A step may have begun.
   for (std::size_t i = 0; i < shards.size(); ++i) my.restore(shards[i], state.shards[i]);
   my.loop.parameters().round(my.loop.compute());
+  quantise_again(my.loop, progress.steps);
   gather_again(my.loop.sharder());
   my.steps_done = faulty("checkpoint-forgets-the-step", progress.steps, 0);
   my.steps_loaded = my.steps_done;
@@ -149,6 +155,7 @@ void Trainer::set_weights(const std::map<std::string, std::vector<float>>& whole
       my.write(view.weight, std::vector<float>(first, first + view.weight.size()));
   }
   my.loop.parameters().round(my.loop.compute());
+  my.loop.quantise_shards(0);
   gather_again(my.loop.sharder());
 }
 

@@ -9,6 +9,7 @@
 #include "harness/expect/sharding_plan.h"
 #include "kernels/core/at.h"
 #include "scenarios/documents/layout.h"
+#include "scenarios/fp8.h"
 #include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 
@@ -276,13 +277,18 @@ void add_fp8(const Scenario& scenario, const Totals& totals, std::vector<Expecta
       Counter::fp8_casts, (2 * all + again) * totals.microbatches + all * totals.evaluated,
       "X and dY of each layer in a microbatch, X again as fp8.save_original_input says, and "
       "X in an evaluation"));
-  list.push_back(exactly(Counter::amax_exchanges,
-                         amax_exchanges_of_step(scenario) * scenario.training.steps,
-                         "fp8.recipe delayed, a step of several ranks or beside shards"));
+  list.push_back(exactly(Counter::amax_exchanges, amax_exchanges(scenario),
+                         "fp8.recipe delayed of several ranks or beside shards, fp8.param_gather"));
   if (!scenario.fp8.weight_cache) {
     list.push_back(exactly(Counter::weight_casts,
                            all * (2 * totals.microbatches + totals.evaluated),
                            "each weight in every pass, without fp8.weight_cache"));
+    return;
+  }
+  if (gathers_fp8_codes(scenario)) {
+    list.push_back(exactly(Counter::weight_casts,
+                           all * (1 + scenario.training.steps) * scenario.parallel.data,
+                           "each weight at the start and behind each update"));
     return;
   }
   const std::int64_t times = scenario.training.steps + totals.evaluations;

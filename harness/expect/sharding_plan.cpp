@@ -4,6 +4,7 @@
 
 #include "harness/expect/expectations.h"
 #include "kernels/core/at.h"
+#include "scenarios/fp8.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -175,6 +176,15 @@ std::int64_t loss_gathers(const Scenario& scenario) {
                   : 0);
 }
 
+bool has_delayed_exponents(const Scenario& scenario) {
+  return multiplies_fp8(scenario) && scenario.fp8.recipe == Fp8Recipe::delayed;
+}
+
+// Exponents of gathered codes come from the weights behind each update, or from earlier steps.
+std::int64_t exchanges_behind_update(const Scenario& scenario) {
+  return gathers_fp8_codes(scenario) && !has_delayed_exponents(scenario) ? 1 : 0;
+}
+
 std::int64_t count_gathers(const Scenario& scenario) {
   const std::string& pattern = scenario.model.pattern;
   return scenario.model.moe.expert_bias ? std::count(pattern.begin(), pattern.end(), 'E') : 0;
@@ -185,7 +195,7 @@ std::int64_t count_gathers(const Scenario& scenario) {
 ShardingPlan plan_sharding(const Scenario& scenario) { return Planner(scenario).plan(); }
 
 std::int64_t collectives_at_start(const Scenario& scenario, const ShardingPlan& plan) {
-  return resident(scenario, plan);
+  return resident(scenario, plan) + (gathers_fp8_codes(scenario) ? 1 : 0);
 }
 
 std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan& plan,
@@ -204,8 +214,13 @@ std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan&
 }
 
 std::int64_t amax_exchanges_of_step(const Scenario& scenario) {
-  const bool delayed = multiplies_fp8(scenario) && scenario.fp8.recipe == Fp8Recipe::delayed;
-  return delayed && with_reduction(scenario) ? 1 : 0;
+  return has_delayed_exponents(scenario) && with_reduction(scenario) ? 1 : 0;
+}
+
+std::int64_t amax_exchanges(const Scenario& scenario) {
+  const std::int64_t at_start = gathers_fp8_codes(scenario) ? 1 : 0;
+  return at_start + scenario.training.steps *
+                        (amax_exchanges_of_step(scenario) + exchanges_behind_update(scenario));
 }
 
 std::int64_t collectives_of_forward_passes(const Scenario& scenario, const ShardingPlan& plan,
@@ -219,7 +234,8 @@ std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& p
   if (!with_reduction(scenario)) return 0;
   const std::int64_t rows_of_the_norm = scenario.fsdp.strategy != no_shard ? 1 : 0;
   return collectives_of_passes(scenario, plan, microbatches) + rows_of_the_norm +
-         resident(scenario, plan) + loss_gathers(scenario) + count_gathers(scenario);
+         resident(scenario, plan) + loss_gathers(scenario) + count_gathers(scenario) +
+         exchanges_behind_update(scenario);
 }
 
 // A unit is gathered for each pass of a region in it, and its gradients are reduced where those of

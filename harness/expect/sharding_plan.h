@@ -45,6 +45,8 @@ std::int64_t collectives_of_capture(const Scenario& scenario, const ShardingPlan
 // The collectives that belong to the passes: a graph of the whole step, or evaluation, holds them.
 // Exchanges of amaxes under recipe delayed of fp8; those are among the collectives of passes.
 std::int64_t amax_exchanges_of_step(const Scenario& scenario);
+// All exchanges of amaxes of a run, those of gathered codes too.
+std::int64_t amax_exchanges(const Scenario& scenario);
 std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan& plan,
                                    std::int64_t microbatches);
 std::int64_t collectives_of_forward_passes(const Scenario& scenario, const ShardingPlan& plan,

@@ -52,7 +52,12 @@ EngineRun compare_shardings(EngineCase& one, const EngineFeed& feed, const std::
   RunRequest sharded = one.asked_with(feed);
   sharded.what = what;
   RunRequest whole = variant(
-      one, [](Scenario& s) { s.fsdp.strategy = Sharding::no_shard; }, what + ", no_shard");
+      one,
+      [](Scenario& s) {
+        s.fsdp.strategy = Sharding::no_shard;
+        s.fp8.param_gather = false;
+      },
+      what + ", no_shard");
   whole.feed = feed;
   EngineRun a = one.run(sharded);
   const EngineRun b = one.run(whole);

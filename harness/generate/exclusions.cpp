@@ -159,7 +159,10 @@ std::vector<bool> excluded_pairs() {
     exclude(an_input_saved_beside_fp8, other);
     exclude(uncached_fp8_weights, other);
     exclude(delayed_exponents, other);
+    exclude(gathered_fp8_codes, other);
   }
+  exclude(gathered_fp8_codes, uncached_fp8_weights);
+  exclude(gathered_fp8_codes, ranks_without_shards);
   for (const Trait shape : kShapes) {
     exclude(shape, truncated_document);
     if (shape != a_histogram_of_documents) exclude(shape, no_document);

@@ -424,6 +424,8 @@ constexpr Row kRows[] = {
      [](F f) { return multiplies_fp8(f.s) && !f.s.fp8.weight_cache; }},
     {Trait::delayed_exponents, "delayed exponents", kSwitch,
      [](F f) { return multiplies_fp8(f.s) && f.s.fp8.recipe == Fp8Recipe::delayed; }},
+    {Trait::gathered_fp8_codes, "gathered fp8 codes", kSwitch,
+     [](F f) { return gathers_fp8_codes(f.s); }},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMostTraits);
@@ -432,11 +434,11 @@ constexpr bool is_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  return std::size(kRows) == static_cast<std::size_t>(Trait::delayed_exponents) + 1;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::gathered_fp8_codes) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 // Campaign files of before have a trait's bit where it was.
-static_assert(static_cast<int>(Trait::delayed_exponents) == 165, "a new trait goes last");
+static_assert(static_cast<int>(Trait::gathered_fp8_codes) == 166, "a new trait goes last");
 
 }  // namespace
 

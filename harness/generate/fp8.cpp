@@ -20,6 +20,7 @@ void take_fp8(Choices& c, Scenario& s) {
     });
   }
   s.fp8.weight_cache = s.fsdp.strategy != Sharding::optim_grads_params && !c.one_in(4);
+  if (with_sharding(s) && c.one_in(2)) s.fp8.param_gather = s.fp8.weight_cache = true;
   // More than one run of 128 products in the sums over a layer's inputs.
   if (c.one_in(3)) s.model.hidden = s.model.mlp.hidden = 144;
   s.fp8.save_original_input = implied_original_inputs(s.model);

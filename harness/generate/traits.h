@@ -173,6 +173,7 @@ enum class Trait : std::uint8_t {
   an_input_saved_beside_fp8,
   uncached_fp8_weights,
   delayed_exponents,
+  gathered_fp8_codes,
 };
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include "kernels/core/contract.h"
 #include "kernels/core/require.h"
 #include "scenarios/documents/layout.h"
+#include "scenarios/fp8.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -17,6 +18,14 @@ namespace {
 
 // Positions that one call of the engine takes: room for the loss that follows a forward pass.
 constexpr std::int64_t kPerCall = 4;
+
+// Where ranks gather codes of weights, each takes the amax of its own rows, and codes of weights
+// that come and go have left their slot when a pass is over.
+bool is_gathered(const Scenario& scenario, const std::string& part) {
+  if (!gathers_fp8_codes(scenario)) return false;
+  if (part.ends_with(".w_amax")) return scenario.fp8.recipe == Fp8Recipe::delayed;
+  return part.ends_with(".w8") && scenario.fsdp.strategy == Sharding::optim_grads_params;
+}
 
 // A recomputed output is stored nowhere, so it cannot be read. Errors in it show in the gradients
 // that depend on it.
@@ -30,8 +39,9 @@ bool is_recomputed(const Scenario& scenario, const std::string& name) {
   const auto asked = [&](Recompute module) { return holds(model.recompute, module); };
   const std::string first = part.substr(0, part.find('.'));
   if (first != part && holds(words<Fp8Layer>(), first)) {
-    return part.ends_with(".x8") &&
-           holds(scenario.fp8.save_original_input, value_of<Fp8Layer>(first));
+    if (part.ends_with(".x8"))
+      return holds(scenario.fp8.save_original_input, value_of<Fp8Layer>(first));
+    return is_gathered(scenario, part);
   }
   if (part == "norm.out") return asked(Recompute::layernorm);
   if (part == "norm.rstd" || part == "out") return false;

@@ -29,6 +29,11 @@ std::string slots_of(const BufferPlan& plan, int unit) {
   return text + (holds(plan.persistent, unit) ? ", its own" : "");
 }
 
+const char* read_as(const Bucket& bucket) {
+  if (bucket.codes) return "codes";
+  return bucket.narrow ? "bf16" : "fp32";
+}
+
 void write_buckets(std::ostringstream& out, const ShardLayout& layout, const BufferPlan& weights,
                    const BufferPlan& gradients) {
   out << "  unit        read as  of a rank  of all  empty on  weights in slot  gradients in slot\n";
@@ -37,7 +42,7 @@ void write_buckets(std::ostringstream& out, const ShardLayout& layout, const Buf
     for (int rank = 0; rank < layout.ranks; ++rank) empty += layout.is_empty(bucket, rank);
     char line[200];
     std::snprintf(line, sizeof line, "  %-10s  %-7s  %9lld  %6lld  %d ranks   %-15s  %s\n",
-                  unit_name(layout, bucket.unit).c_str(), bucket.narrow ? "bf16" : "fp32",
+                  unit_name(layout, bucket.unit).c_str(), read_as(bucket),
                   static_cast<long long>(bucket.shard), static_cast<long long>(layout.full(bucket)),
                   empty, slots_of(weights, bucket.unit).c_str(),
                   slots_of(gradients, bucket.unit).c_str());

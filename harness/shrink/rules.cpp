@@ -47,6 +47,13 @@ void settle_original_inputs(Scenario& s) {
   std::sort(saved.begin(), saved.end());
 }
 
+// Nothing is gathered without shards (L49), and weights that come and go have no cache but of
+// gathered codes (L50).
+void settle_gathered_codes(Scenario& s) {
+  if (s.fsdp.strategy == Sharding::no_shard) s.fp8.param_gather = false;
+  if (!default_weight_cache(s)) s.fp8.weight_cache = false;
+}
+
 // Nothing is to be cut where nothing is longer than a pack.
 void settle_long_documents(Scenario::Data& d) {
   if (d.kind != DataKind::lengths || d.long_documents != LongDocuments::truncate) return;
@@ -164,6 +171,7 @@ Scenario settled(Scenario s) {
                 [&](std::int64_t m) { return m >= most_microbatches(t) * s.parallel.data; });
   settle_long_documents(s.data);
   settle_original_inputs(s);
+  settle_gathered_codes(s);
   if (lists_bf16_or_fp8(s)) s.data.pack_length = (s.data.pack_length + 15) / 16 * 16;  // L03.
 
   Scenario::CudaGraph& g = s.cuda_graph;

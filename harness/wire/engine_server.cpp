@@ -62,7 +62,6 @@ boost::json::object honours(const EngineOptions& options) {
       {"parallel.chunks", {1}},
       {"fsdp.nccl_ub", {false}},
       {"fsdp.reduction", {"ordered"}},
-      {"fp8.param_gather", {false}},
   };
   if (whole_steps) parts["cuda_graph.modules"] = false;
   if (whole_steps && !options.steps_only) {

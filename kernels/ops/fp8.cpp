@@ -93,6 +93,15 @@ void check(const Fp8Cast<F>& op) {
   }
 }
 
+void check(const Fp8Transpose& op) {
+  require_codes(op.codes, op.rows, fp8_padded(op.cols), "codes is [R, cols up to 16]");
+  require_codes(op.transposed, op.cols, fp8_padded(op.rows), "transposed is [cols, R up to 16]");
+}
+void check(const Fp8AmaxOfRanks& op) {
+  require_shape(op.of_ranks, op.of_ranks.rows, op.amax.cols, "of_ranks is [ranks, n]");
+  require_shape(op.amax, 1, op.amax.cols, "amax is [1, n]");
+}
+
 void check(const Fp8LinearForward& op) {
   require_product(op, op.x, op.w, op.x_scale, op.w_scale, op.y);
 }

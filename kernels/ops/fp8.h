@@ -80,6 +80,20 @@ struct Fp8Cast {
   Out<F> transposed = {};
 };
 
+// transposed[c, r] = codes[r, c]; columns behind the last 00.
+struct Fp8Transpose {
+  static constexpr const char* kName = "fp8_transpose";
+  In<e4m3> codes;        // [R, cols up to 16]
+  Out<e4m3> transposed;  // [cols, R up to 16]
+  std::int64_t rows = 0, cols = 0;
+};
+// The words of all ranks' amaxes of n operands: amax = the maximum over the ranks.
+struct Fp8AmaxOfRanks {
+  static constexpr const char* kName = "fp8_amax_of_ranks";
+  In<std::uint32_t> of_ranks;  // [ranks, n]
+  Out<std::uint32_t> amax;     // [1, n]
+};
+
 // y[r, o] = st(mul(DOT8 over k of x[r, k], w_e[o, k], 2^-(kx + kw))); rows not in use +0.
 struct Fp8LinearForward {
   static constexpr const char* kName = "fp8_linear_forward";
@@ -146,6 +160,12 @@ template <class F>
 void run(HostQueue, const Fp8Cast<F>& op);
 template <class F>
 void run(CudaQueue, const Fp8Cast<F>& op);
+void check(const Fp8Transpose& op);
+void run(HostQueue, const Fp8Transpose& op);
+void run(CudaQueue, const Fp8Transpose& op);
+void check(const Fp8AmaxOfRanks& op);
+void run(HostQueue, const Fp8AmaxOfRanks& op);
+void run(CudaQueue, const Fp8AmaxOfRanks& op);
 void check(const Fp8LinearForward& op);
 void run(HostQueue, const Fp8LinearForward& op);
 void run(CudaQueue, const Fp8LinearForward& op);

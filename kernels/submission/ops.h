@@ -66,6 +66,7 @@ using AllOps = OpList<
     CudnnAttentionForward, CudnnAttentionBackward, OrderRowSums, Fp8ClearAmax, Fp8Amax,
     Fp8Exponent<e4m3>, Fp8Exponent<e5m2>, Fp8Roll<e4m3>, Fp8Roll<e5m2>, Fp8Cast<e4m3>,
     Fp8Cast<e5m2>, Fp8LinearForward, Fp8LinearInputGradient, Fp8LinearWeightGradient,
-    Fp8Dots<e4m3, e4m3>, Fp8Dots<e4m3, e5m2>, Fp8Dots<e5m2, e4m3>, Fp8Dots<e5m2, e5m2>>;
+    Fp8Dots<e4m3, e4m3>, Fp8Dots<e4m3, e5m2>, Fp8Dots<e5m2, e4m3>, Fp8Dots<e5m2, e5m2>,
+    Fp8Transpose, Fp8AmaxOfRanks>;
 
 }  // namespace lockstep

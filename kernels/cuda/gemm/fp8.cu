@@ -127,6 +127,20 @@ __device__ __forceinline__ Codes8 codes_of(const Vec8& all, float factor) {
   }
   return codes;
 }
+
+// One thread per operand.
+__global__ void __launch_bounds__(kThreads) fp8_amax_of_ranks(Fp8AmaxOfRanks op) {
+  pdl_begin();
+  const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (n >= op.amax.cols) return;
+  std::uint32_t most = 0;
+  for (std::int64_t r = 0; r < op.of_ranks.rows; ++r) {
+    const std::uint32_t word = at(op.of_ranks, r, n);
+    most = word > most ? word : most;
+  }
+  at(op.amax, 0, n) = most;
+}
+
 // Sixteen codes, written at once.
 struct alignas(16) Codes16 {
   Codes8 halves[2];
@@ -177,6 +191,14 @@ __device__ Source source_of(const Fp8Cast<F>& op, const RowSegments& segments, s
   return used ? from : Source{};
 }
 
+__device__ Codes16 sixteen(const std::uint8_t* from) {
+  Codes16 codes;
+#pragma unroll
+  for (int n = 0; n < kFp8Align; ++n)
+    codes.halves[n / 8].words[n / 4 % 2] |= static_cast<std::uint32_t>(from[n]) << 8 * (n % 4);
+  return codes;
+}
+
 inline constexpr int kTransposed = 64;  // Rows and columns of a block's tile.
 
 // A block reads 64 columns of 64 rows and writes 64 rows of 64 codes. blockIdx.z is the matrix of
@@ -201,11 +223,7 @@ __global__ void __launch_bounds__(kThreads) fp8_cast_transposed(Fp8Cast<F> op) {
   const int c = static_cast<int>(threadIdx.x) / (kTransposed / kFp8Align);
   const int chunk = static_cast<int>(threadIdx.x) % (kTransposed / kFp8Align) * kFp8Align;
   if (c0 + c >= op.x.cols || column0 + chunk >= op.transposed.cols) return;
-  Codes16 codes;
-#pragma unroll
-  for (int n = 0; n < kFp8Align; ++n)
-    codes.halves[n / 8].words[n / 4 % 2] |= static_cast<std::uint32_t>(tile[c][chunk + n])
-                                            << 8 * (n % 4);
+  const Codes16 codes = sixteen(&tile[c][chunk]);
   const std::int64_t row = blockIdx.z * op.x.cols + c0 + c;
   *reinterpret_cast<Codes16*>(&at(op.transposed, row, column0 + chunk)) = codes;
 }
@@ -264,6 +282,25 @@ __global__ void __launch_bounds__(kThreads) fp8_cast_both(Fp8Cast<F> op) {
   }
 }
 
+// A block reads 64 columns of 64 rows of codes and writes 64 rows of 64.
+__global__ void __launch_bounds__(kThreads) fp8_transpose(Fp8Transpose op) {
+  pdl_begin();
+  __shared__ std::uint8_t tile[kTransposed][kTransposed + 4];  // By column of the codes.
+  const std::int64_t row0 = static_cast<std::int64_t>(blockIdx.x) * kTransposed;
+  const std::int64_t c0 = static_cast<std::int64_t>(blockIdx.y) * kTransposed;
+  for (int i = warp_index(); i < kTransposed; i += kWarps) {
+    for (int c = lane_index(); c < kTransposed; c += kWarp) {
+      const bool inside = row0 + i < op.rows && c0 + c < op.cols;
+      tile[c][i] = inside ? at(op.codes, row0 + i, c0 + c).bits : std::uint8_t{0};
+    }
+  }
+  __syncthreads();
+  const int c = static_cast<int>(threadIdx.x) / (kTransposed / kFp8Align);
+  const int chunk = static_cast<int>(threadIdx.x) % (kTransposed / kFp8Align) * kFp8Align;
+  if (c0 + c >= op.cols || row0 + chunk >= op.transposed.cols) return;
+  *reinterpret_cast<Codes16*>(&at(op.transposed, c0 + c, row0 + chunk)) = sixteen(&tile[c][chunk]);
+}
+
 }  // namespace
 
 void run(CudaQueue queue, const Fp8ClearAmax& op) {
@@ -296,6 +333,14 @@ void run(CudaQueue queue, const Fp8Cast<F>& op) {
                     matrices);
     launch(queue, grid, dim3(kThreads), kPdl, fp8_cast_transposed<F>, op);
   }
+}
+void run(CudaQueue queue, const Fp8Transpose& op) {
+  const dim3 grid(blocks_for(op.transposed.cols, kTransposed), blocks_for(op.cols, kTransposed));
+  launch(queue, grid, dim3(kThreads), kPdl, fp8_transpose, op);
+}
+void run(CudaQueue queue, const Fp8AmaxOfRanks& op) {
+  launch(queue, dim3(blocks_for(op.amax.cols, kThreads)), dim3(kThreads), kPdl, fp8_amax_of_ranks,
+         op);
 }
 template void run(CudaQueue, const Fp8Exponent<e4m3>&);
 template void run(CudaQueue, const Fp8Exponent<e5m2>&);

@@ -95,6 +95,22 @@ void run(HostQueue, const Fp8Cast<F>& op) {
   }
 }
 
+void run(HostQueue, const Fp8Transpose& op) {
+  clear_codes(op.transposed);
+  for (std::int64_t r = 0; r < op.rows; ++r) {
+    for (std::int64_t c = 0; c < op.cols; ++c) op.transposed.row(c)[r] = op.codes.row(r)[c];
+  }
+}
+
+void run(HostQueue, const Fp8AmaxOfRanks& op) {
+  for (std::int64_t n = 0; n < op.amax.cols; ++n) {
+    std::uint32_t most = 0;
+    for (std::int64_t r = 0; r < op.of_ranks.rows; ++r)
+      most = std::max(most, op.of_ranks.row(r)[n]);
+    op.amax.data[n] = most;
+  }
+}
+
 namespace {
 
 Dot8Kernel fastest() {

@@ -107,6 +107,13 @@ Scenario by_delayed_exponents() {
   return s;
 }
 
+Scenario with_gathered_codes() {
+  Scenario s = in_fp8();
+  s.fp8.param_gather = true;
+  s.training.optimizer.lr = 0.05;  // So that each update moves some exponent.
+  return s;
+}
+
 struct Held {
   Scenario scenario;
   std::unique_ptr<DataSource> data;
@@ -151,7 +158,7 @@ TEST(FsdpFaults, AreAllFound) {
   std::vector<Held> all;
   for (const Scenario& s :
        {graphs(), whole_gradients(), experts(), three_ranks(), odd_widths(), without_shards(),
-        a_rank_without_documents(), in_fp8(), by_delayed_exponents()}) {
+        a_rank_without_documents(), in_fp8(), by_delayed_exponents(), with_gathered_codes()}) {
     auto data = open_data(s);
     Outcome want = run_whole(s, *data);
     all.push_back({s, std::move(data), std::move(want)});
@@ -162,7 +169,8 @@ TEST(FsdpFaults, AreAllFound) {
   for (const std::string& fault : sharding_faults()) {
     // Nothing is saved here: fsdp_checkpoint_test, scenario.library.
     if (fault == "checkpoint-overwrites-the-valid-one" ||
-        fault == "checkpoint-leaves-pending-amaxes")
+        fault == "checkpoint-leaves-pending-amaxes" ||
+        fault == "fp8-shards-not-quantised-at-a-load")
       continue;
     // Other calls, the same bits: verify counts them.
     if (fault == "bucket-below-its-bytes" || fault == "prefetch-ignored" ||

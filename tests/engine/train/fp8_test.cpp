@@ -105,6 +105,32 @@ TEST(Fp8, NothingDependsOnShards) {
   }
 }
 
+TEST(Fp8, NothingDependsOnGatheredCodes) {
+  for (const Sharding strategy :
+       {Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
+    for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::delayed}) {
+      Scenario a = base();
+      a.training.microbatches = 4;
+      a.fsdp.strategy = strategy;
+      a.fp8.recipe = recipe;
+      a.fp8.history = 2;
+      a.fp8.weight_cache = strategy != Sharding::optim_grads_params;
+      const auto data = open_data(a);
+      const Outcome want = run_whole(a, *data);
+      a.fp8.param_gather = a.fp8.weight_cache = true;
+      ASSERT_EQ(check_legality(a).size(), 0u);
+      const Outcome alone = run_whole(a, *data);
+      EXPECT_EQ(difference(want, alone), "");
+      EXPECT_EQ(alone.counters.at(Counter::weight_casts), 6 * 4);
+      EXPECT_EQ(alone.counters.at(Counter::amax_exchanges), 4);
+      if (strategy == Sharding::optim) continue;  // Ranks fold gradients of their own.
+      a.parallel.data = 2;
+      a.training.microbatches = 2;
+      EXPECT_EQ(difference(want, run_whole(a, *data)), "");
+    }
+  }
+}
+
 TEST(Fp8, ARunGoesOnFromAFile) {
   const Scenario s = base();
   const auto data = open_data(s);

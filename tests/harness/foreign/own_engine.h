@@ -196,6 +196,14 @@ fp8: {recipe: delayed, history: 1}
 fsdp: {strategy: optim_grads}
 parallel: {data: 2}
 )"},
+      {"fp8-gathered",
+       R"(numerics: [fp8]
+model: {pattern: "*-M-", hidden: 32, vocab: 32, mlp: {hidden: 48}}
+training: {steps: 5, microbatches: 2, in_flight: 2, eval_every: 2}
+fp8: {param_gather: true}
+fsdp: {strategy: optim_grads, unit: 1}
+parallel: {data: 2}
+)"},
       {"fp8-resident",
        R"(numerics: [fp8]
 model: {pattern: "*-M-", hidden: 32, vocab: 32, mlp: {hidden: 48}}

@@ -177,6 +177,19 @@ void draw(OpBuilder& b, Fp8Cast<F>& op) {
   }
   if (rowwise) op.codes = place_codes<F>(b, op.x.rows, fp8_padded(cols), {});
 }
+inline void draw(OpBuilder& b, Fp8Transpose& op) {
+  const std::int64_t rows = b.between(1, 150), cols = b.between(1, 150);
+  op = {.codes = place_codes(b, rows, fp8_padded(cols),
+                             drawn_codes<e4m3>(b, rows, fp8_padded(cols), true)),
+        .transposed = place_codes<e4m3>(b, cols, fp8_padded(rows), {}),
+        .rows = rows,
+        .cols = cols};
+}
+inline void draw(OpBuilder& b, Fp8AmaxOfRanks& op) {
+  const std::int64_t count = b.between(1, 300);
+  op = {.of_ranks = drawn_amaxes(b, b.between(1, 9), count),
+        .amax = b.out<std::uint32_t>(1, count)};
+}
 inline std::int64_t drawn_depth(OpBuilder& b) {
   return 16 * (b.chance(3) ? b.between(9, 30) : b.between(1, 9));
 }

@@ -75,6 +75,26 @@ TEST(Fp8Roll, TakesTheLargestOfAllRanks) {
   EXPECT_EQ(pending, (std::vector<U>{0, 0}));
 }
 
+TEST(Fp8AmaxOfRanks, IsTheLargest) {
+  std::vector<U> of_ranks = {0x3f000000, 0, 0, 0x3fc00000, 0x3e800000, 0x3f000000}, amax(2);
+  checked_run(Fp8AmaxOfRanks{.of_ranks = view(of_ranks, 3, 2), .amax = words(amax)});
+  EXPECT_EQ(amax, (std::vector<U>{0x3f000000, 0x3fc00000}));
+}
+
+TEST(Fp8Transpose, HasEveryCodeAndNoneBehindThem) {
+  std::vector<e4m3> codes(3 * 32, e4m3{0x7f}), transposed(20 * 16, e4m3{0x7f});
+  for (int r = 0; r < 3; ++r) {
+    for (int c = 0; c < 20; ++c)
+      codes[static_cast<std::size_t>(r * 32 + c)].bits = static_cast<std::uint8_t>(32 * r + c);
+  }
+  checked_run(Fp8Transpose{
+      .codes = view(codes, 3, 32), .transposed = view(transposed, 20, 16), .rows = 3, .cols = 20});
+  for (int c = 0; c < 20; ++c) {
+    for (int r = 0; r < 16; ++r)
+      EXPECT_EQ(transposed[static_cast<std::size_t>(c * 16 + r)].bits, r < 3 ? 32 * r + c : 0);
+  }
+}
+
 // A linear layer's operands and what the ops make of them.
 struct Layer {
   std::int64_t rows, in, out, experts = 1;

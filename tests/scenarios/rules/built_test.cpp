@@ -53,7 +53,6 @@ TEST(Built, ListAndRefusalsAgree) {
       {"numerics: fp8", in_fp8},
       {"model.pattern: E in fp8", [](Scenario& s) { in_fp8(s), s.model.pattern = "*E"; }},
       {"fp8.recipe: delayed", [](Scenario& s) { in_fp8(s), s.fp8.recipe = Fp8Recipe::delayed; }},
-      {"fp8.param_gather", [](Scenario& s) { in_fp8(s), s.fp8.param_gather = true; }},
       {"offload.modules: in fp8",
        [](Scenario& s) { in_fp8(s), s.offload.modules = {OffloadModule::core_attn}; }},
   };
