@@ -57,4 +57,26 @@ bool gathers_fp8_codes(const Scenario& scenario) {
          scenario.fsdp.strategy != Sharding::no_shard;
 }
 
+std::optional<Fp8Layer> reader_of_norm(char symbol) {
+  switch (symbol) {
+    case '*':
+      return Fp8Layer::qkv_linear;
+    case '-':
+      return Fp8Layer::mlp_fc1;
+    case 'M':
+      return Fp8Layer::mamba_in_proj;
+    default:
+      return {};
+  }
+}
+
+bool passes_input(const Scenario& scenario, Fp8Layer layer) {
+  using enum Fp8Layer;
+  const std::vector<Fp8Layer>& saved = scenario.fp8.save_original_input;
+  const bool has_no_other_reader = layer == qkv_linear || layer == mlp_fc1 || layer == mlp_fc2 ||
+                                   layer == mamba_in_proj || layer == mamba_out_proj;
+  return scenario.numerics.front() == Numerics::fp8 && has_no_other_reader &&
+         std::find(saved.begin(), saved.end(), layer) == saved.end();
+}
+
 }  // namespace lockstep

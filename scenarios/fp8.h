@@ -1,6 +1,7 @@
 // What fp8 makes of a scenario's layers (docs/arithmetic.md, section 5).
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "scenarios/scenario.h"
@@ -17,5 +18,11 @@ bool default_weight_cache(const Scenario& scenario);
 
 // Ranks gather the codes of fp8 products, whose owners quantise their rows.
 bool gathers_fp8_codes(const Scenario& scenario);
+
+// The layer that reads the norm of a symbol of the pattern; none of `E`.
+std::optional<Fp8Layer> reader_of_norm(char symbol);
+// The layer saves the codes of X in fp8, and no other op of the backward pass reads X, so X is not
+// stored.
+bool passes_input(const Scenario& scenario, Fp8Layer layer);
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include "engine/plan/regions.h"
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
+#include "scenarios/fp8.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -47,7 +48,8 @@ enum class Word : std::uint8_t { stored, wide };  // The precision's type; four 
 class Lister {
  public:
   explicit Lister(const Scenario& scenario)
-      : model_(scenario.model),
+      : scenario_(scenario),
+        model_(scenario.model),
         moe_(scenario.model.moe),
         list_(segments(scenario)),
         of_layer_(stage_segments(scenario, list_)),
@@ -72,6 +74,10 @@ class Lister {
  private:
   int layers() const { return static_cast<int>(of_layer_.size()); }
   int backward(int segment) const { return 2 * head_ + 1 - segment; }
+  bool passes_norm(int layer) const {
+    const std::optional<Fp8Layer> reader = reader_of_norm(at(model_.pattern, layer));
+    return reader && passes_input(scenario_, *reader);
+  }
   bool again(Recompute module) const { return holds(model_.recompute, module); }
   std::int64_t gates() const { return model_.mlp.activation == MlpActivation::swiglu ? 2 : 1; }
 
@@ -131,7 +137,8 @@ class Lister {
 
   void list_layer(int layer) {
     const int segment = at(of_layer_, layer).router;
-    if (!again(Recompute::layernorm)) of_rows(layer, "norm.out", model_.hidden, norm(layer));
+    if (!again(Recompute::layernorm) && !passes_norm(layer))
+      of_rows(layer, "norm.out", model_.hidden, norm(layer));
     of_rows(layer, "norm.rstd", 1, kept(segment), Word::wide);
     switch (at(model_.pattern, layer)) {
       case 'M':
@@ -163,7 +170,8 @@ class Lister {
   void list_mlp(int layer, int segment) {
     if (again(Recompute::mlp)) return;
     of_rows(layer, "fc1", gates() * model_.mlp.hidden, kept(segment));
-    if (!again(Recompute::mlp_act)) of_rows(layer, "act", model_.mlp.hidden, kept(segment));
+    if (!again(Recompute::mlp_act) && !passes_input(scenario_, Fp8Layer::mlp_fc2))
+      of_rows(layer, "act", model_.mlp.hidden, kept(segment));
     of_rows(layer, "proj", model_.hidden, passing(segment, segment));
   }
 
@@ -180,7 +188,8 @@ class Lister {
     of_rows(layer, "in_proj", projected(), kept(segment));
     of_rows(layer, "conv", channels(), kept(segment));
     of_rows(layer, "scan", m.d_inner, kept(segment));
-    of_rows(layer, "gated_norm.out", m.d_inner, kept(segment));
+    if (!passes_input(scenario_, Fp8Layer::mamba_out_proj))
+      of_rows(layer, "gated_norm.out", m.d_inner, kept(segment));
     of_rows(layer, "gated_norm.rstd", m.groups, kept(segment), Word::wide);
     of_rows(layer, "proj", model_.hidden, passing(segment, segment));
   }
@@ -361,6 +370,7 @@ class Lister {
     scratch(layer, "shared_dx", model_.hidden, router);
   }
 
+  const Scenario& scenario_;
   const Scenario::Model& model_;
   const Scenario::Model::Moe& moe_;
   const std::vector<Segment> list_;

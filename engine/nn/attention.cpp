@@ -73,7 +73,7 @@ template <class T>
 std::unique_ptr<Saved<T>> SelfAttention<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
   auto saved = std::make_unique<State>(scratch_.placed(maker));
   saved->x = x;
-  saved->norm = block_.make_norm(maker);
+  saved->norm = block_.make_norm(maker, recomputed_.passing(Fp8Layer::qkv_linear));
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
   saved->qkv_codes = qkv_.make_saved(maker, recomputed_);
   saved->qkv = maker.make<T>("qkv", Rope<T>::kName, qkv_.outputs());

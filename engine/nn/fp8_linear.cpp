@@ -145,7 +145,8 @@ void Fp8Linear::forward(const PassContext& pass, Tensor<bf16> x, Tensor<bf16> y,
 
 // The weight's gradient needs the codes of an input that is saved itself, or computed again.
 void Fp8Linear::cast_again(const PassContext& pass, Tensor<bf16> x, const Fp8Saved& saved) const {
-  const bool is_due = saved.again && !saved.product_again;
+  const bool again = faulty("fp8-codes-made-again-of-a-passed-input", saved.again, true);
+  const bool is_due = again && !saved.product_again;
   const bool casts = faulty("fp8-original-input-not-quantised-again", is_due, false);
   if (!casts) return;
   pass.stream.submit(Fp8Cast<e4m3>{.x = x,

@@ -30,10 +30,10 @@ Dropout PreNormBlock<T>::active(const PassContext& pass) const {
 }
 
 template <class T>
-Tensor<T> PreNormBlock<T>::make_norm(SavedMaker& maker) const {
+Tensor<T> PreNormBlock<T>::make_norm(SavedMaker& maker, Tensor<T> passing) const {
   const Tensor<T> shared = faulty("recomputed-norm-is-saved-too", shared_norm_, Tensor<T>{});
   if (shared) return shared;
-  return maker.make<T>("norm.out", RmsNormForward<T>::kName, gain_.weight.cols);
+  return maker.make<T>("norm.out", RmsNormForward<T>::kName, gain_.weight.cols, passing);
 }
 
 template <class T>

@@ -224,7 +224,8 @@ class PreNormBlock {
         dropout_(dropout_site(model, layer, 0)),
         shared_norm_(shared_norm) {}
 
-  Tensor<T> make_norm(SavedMaker& maker) const;
+  // `passing`: the memory of a norm that is not saved; absent if each slot saves it.
+  Tensor<T> make_norm(SavedMaker& maker, Tensor<T> passing = {}) const;
   void norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const;
   // Recomputes y, unless it was saved. Must precede the reads of y in a backward pass.
   void recompute_norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const;

@@ -64,7 +64,7 @@ template <class T>
 std::unique_ptr<Saved<T>> Mamba<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
   auto saved = std::make_unique<State>(scratch_.placed(maker));
   saved->x = x;
-  saved->norm = block_.make_norm(maker);
+  saved->norm = block_.make_norm(maker, recomputed_.passing(Fp8Layer::mamba_in_proj));
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
   const Recomputed<T>& again = recomputed_;
   saved->in_proj_codes = in_proj_.make_saved(maker, recomputed_);
@@ -72,8 +72,8 @@ std::unique_ptr<Saved<T>> Mamba<T>::make_saved(SavedMaker& maker, Tensor<T> x) c
       maker.make<T>("in_proj", LinearForward<T>::kName, in_proj_.outputs(), again.in_proj);
   saved->conv = maker.make<T>("conv", ConvForward<T>::kName, shape_.channels, again.conv);
   saved->scan = maker.make<T>("scan", ScanForward<T>::kName, shape_.d_inner, again.scan);
-  saved->gated =
-      maker.make<T>("gated_norm.out", GatedNormForward<T>::kName, shape_.d_inner, again.gated);
+  saved->gated = maker.make<T>("gated_norm.out", GatedNormForward<T>::kName, shape_.d_inner,
+                               again.gated ? again.gated : again.passing(Fp8Layer::mamba_out_proj));
   saved->gated_rstd = maker.make<float>("gated_norm.rstd", GatedNormForward<T>::kName,
                                         shape_.groups, again.gated_rstd);
   saved->out_proj_codes = out_proj_.make_saved(maker, recomputed_);

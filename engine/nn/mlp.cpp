@@ -44,12 +44,13 @@ template <class T>
 std::unique_ptr<Saved<T>> Mlp<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
   auto saved = std::make_unique<State>(scratch_.placed(maker));
   saved->x = x;
-  saved->norm = block_.make_norm(maker);
+  saved->norm = block_.make_norm(maker, recomputed_.passing(Fp8Layer::mlp_fc1));
   saved->rstd = maker.make_row("norm.rstd", RmsNormForward<T>::kName);
   const Recomputed<T>& again = recomputed_;
   saved->fc1_codes = fc1_.make_saved(maker, recomputed_);
   saved->fc1 = maker.make<T>("fc1", LinearForward<T>::kName, fc1_.outputs(), again.mlp_fc1);
-  saved->act = maker.make<T>("act", ActivationForward<T>::kName, fc2_.inputs(), again.mlp_act);
+  saved->act = maker.make<T>("act", ActivationForward<T>::kName, fc2_.inputs(),
+                             again.mlp_act ? again.mlp_act : again.passing(Fp8Layer::mlp_fc2));
   saved->fc2_codes = fc2_.make_saved(maker, recomputed_);
   saved->mixed = maker.make<T>("proj", LinearForward<T>::kName, fc2_.outputs(),
                                again.mlp ? again.mixed : Tensor<T>{});

@@ -4,6 +4,8 @@
 
 #include "engine/nn/mamba.h"
 #include "engine/nn/moe.h"
+#include "kernels/core/fault.h"
+#include "scenarios/fp8.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -53,8 +55,21 @@ void Recomputed<T>::add_codes(TensorPool& pool, const Scenario& scenario) {
       {Fp8Layer::mlp_fc2, model.mlp.hidden},
       {Fp8Layer::mamba_in_proj, model.hidden},
       {Fp8Layer::mamba_out_proj, model.mamba.d_inner}};
+  const std::int64_t rows = scenario.data.pack_length;
   for (const Fp8Layer layer : scenario.fp8.save_original_input)
-    codes_[layer] = pool.make<e4m3>(inputs.at(layer), fp8_padded(scenario.data.pack_length));
+    codes_[layer] = pool.make<e4m3>(inputs.at(layer), fp8_padded(rows));
+  std::int64_t most = 0;
+  for (const auto& [layer, cols] : inputs) {
+    if (has_fp8_layer(model, layer) && passes_input(scenario, layer)) most = std::max(most, cols);
+  }
+  if (most == 0) return;
+  // Each is read by the product behind it, and is gone before the next one is written.
+  const Tensor<T> memory = pool.make<T>(rows, most);
+  for (const auto& [layer, cols] : inputs) {
+    const bool passes = has_fp8_layer(model, layer) && passes_input(scenario, layer);
+    const bool shares = faulty("fp8-input-is-saved-too", passes, false);
+    if (shares) passing_[layer] = tensor(memory.data, rows, cols);
+  }
 }
 
 template <class T>

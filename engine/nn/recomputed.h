@@ -1,7 +1,8 @@
 // Activation recomputation (model.recompute): tensors that the backward pass computes again instead
 // of having them saved. The forward pass writes them for the ops that follow at once, and the
 // backward pass writes the same bits before it reads them. One stream runs all layers and slots one
-// after the other, so they share this memory.
+// after the other, so they share this memory. So do the inputs of fp8 products of which slots save
+// the codes alone, and which nothing computes again.
 #pragma once
 
 #include <map>
@@ -42,6 +43,11 @@ struct Recomputed {
     const auto found = codes_.find(layer);
     return found == codes_.end() ? Tensor<e4m3>{} : found->second;
   }
+  // The input of a layer that slots do not save, [T, in]; absent if they do.
+  Tensor<T> passing(Fp8Layer layer) const {
+    const auto found = passing_.find(layer);
+    return found == passing_.end() ? Tensor<T>{} : found->second;
+  }
   // Whether the layer's product is computed again.
   bool has_product(Fp8Layer layer) const {
     return (layer == Fp8Layer::mlp_fc1 && mlp) || (layer == Fp8Layer::mamba_in_proj && mamba);
@@ -53,6 +59,7 @@ struct Recomputed {
   void add_experts(TensorPool& pool, const Scenario& scenario);
 
   std::map<Fp8Layer, Tensor<e4m3>> codes_;
+  std::map<Fp8Layer, Tensor<T>> passing_;
 };
 
 }  // namespace lockstep

@@ -43,15 +43,20 @@ bool is_recomputed(const Scenario& scenario, const std::string& name) {
       return holds(scenario.fp8.save_original_input, value_of<Fp8Layer>(first));
     return is_gathered(scenario, part);
   }
-  if (part == "norm.out") return asked(Recompute::layernorm);
+  if (part == "norm.out") {
+    const std::optional<Fp8Layer> reader = reader_of_norm(symbol);
+    return asked(Recompute::layernorm) || (reader && passes_input(scenario, *reader));
+  }
   if (part == "norm.rstd" || part == "out") return false;
   switch (symbol) {
     case '*':
       return part.starts_with("core_attn.") && asked(Recompute::core_attn);
     case '-':
+      if (part == "act" && passes_input(scenario, Fp8Layer::mlp_fc2)) return true;
       return asked(Recompute::mlp) || (part == "act" && asked(Recompute::mlp_act));
     case 'M':
-      return asked(Recompute::mamba);
+      return asked(Recompute::mamba) ||
+             (part == "gated_norm.out" && passes_input(scenario, Fp8Layer::mamba_out_proj));
     default:
       return asked(Recompute::moe) ||
              ((part == "moe_act" || part == "shared_act") && asked(Recompute::moe_act));

@@ -245,18 +245,26 @@ TEST(Fp8, CodesAreThoseOfTheScalarModel) {
   Scenario s = base();
   s.cuda_graph.impl = GraphImpl::none;
   const auto data = open_data(s);
-  FirstPass pass;
-  Device device(open_device_under_test());
-  Trainer trainer(device, s, *data, {.listener = &pass});
-  pass.watch(trainer);
-  trainer.step();
+  const auto step = [&](FirstPass& pass) {
+    Device device(open_device_under_test());
+    Trainer trainer(device, s, *data, {.listener = &pass});
+    pass.watch(trainer);
+    trainer.step();
+  };
+  FirstPass pass, saving;
+  step(pass);
+  using enum Fp8Layer;
+  s.fp8.save_original_input = {qkv_linear, mlp_fc2, mamba_out_proj};
+  step(saving);
   expect_codes(pass, "layers.0.mamba_in_proj.w", pass.weights.at("layers.0.in_proj.weight"));
   expect_codes(pass, "layers.1.attn_proj.w", pass.weights.at("layers.1.proj.weight"));
   expect_codes(pass, "layers.2.mlp_fc2.w", pass.weights.at("layers.2.fc2.weight"));
-  expect_codes(pass, "layers.0.mamba_out_proj.x", pass.values.at("layers.0.gated_norm.out"));
-  expect_codes(pass, "layers.1.qkv_linear.x", pass.values.at("layers.1.norm.out"));
+  expect_codes(pass, "layers.0.mamba_out_proj.x", saving.values.at("layers.0.gated_norm.out"));
+  expect_codes(pass, "layers.1.qkv_linear.x", saving.values.at("layers.1.norm.out"));
   expect_codes(pass, "layers.1.attn_proj.x", pass.values.at("layers.1.core_attn.out"));
-  expect_codes(pass, "layers.2.mlp_fc2.x", pass.values.at("layers.2.act"));
+  expect_codes(pass, "layers.2.mlp_fc2.x", saving.values.at("layers.2.act"));
+  for (const char* passed : {"layers.0.gated_norm.out", "layers.1.norm.out", "layers.2.act"})
+    EXPECT_FALSE(pass.values.contains(passed)) << passed;
   EXPECT_FALSE(pass.values.contains("layers.2.mlp_fc2.dy_k"));  // That of a backward pass.
 }
 
