@@ -57,6 +57,12 @@ bool gathers_fp8_codes(const Scenario& scenario) {
          scenario.fsdp.strategy != Sharding::no_shard;
 }
 
+bool saves_codes(const Scenario& scenario, Fp8Layer layer) {
+  const std::vector<Fp8Layer>& originals = scenario.fp8.save_original_input;
+  return scenario.numerics.front() == Numerics::fp8 &&
+         std::find(originals.begin(), originals.end(), layer) == originals.end();
+}
+
 std::optional<Fp8Layer> reader_of_norm(char symbol) {
   switch (symbol) {
     case '*':
@@ -72,11 +78,9 @@ std::optional<Fp8Layer> reader_of_norm(char symbol) {
 
 bool passes_input(const Scenario& scenario, Fp8Layer layer) {
   using enum Fp8Layer;
-  const std::vector<Fp8Layer>& saved = scenario.fp8.save_original_input;
   const bool has_no_other_reader = layer == qkv_linear || layer == mlp_fc1 || layer == mlp_fc2 ||
                                    layer == mamba_in_proj || layer == mamba_out_proj;
-  return scenario.numerics.front() == Numerics::fp8 && has_no_other_reader &&
-         std::find(saved.begin(), saved.end(), layer) == saved.end();
+  return has_no_other_reader && saves_codes(scenario, layer);
 }
 
 }  // namespace lockstep

@@ -19,6 +19,8 @@ bool default_weight_cache(const Scenario& scenario);
 // Ranks gather the codes of fp8 products, whose owners quantise their rows.
 bool gathers_fp8_codes(const Scenario& scenario);
 
+// Slots save the codes of X, not X itself.
+bool saves_codes(const Scenario& scenario, Fp8Layer layer);
 // The layer that reads the norm of a symbol of the pattern; none of `E`.
 std::optional<Fp8Layer> reader_of_norm(char symbol);
 // The layer saves the codes of X in fp8, and no other op of the backward pass reads X, so X is not

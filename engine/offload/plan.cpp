@@ -9,8 +9,10 @@
 #include "engine/plan/regions.h"
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
+#include "scenarios/fp8.h"
 #include "scenarios/rules/legality.h"
 #include "scenarios/rules/offload_modules.h"
+#include "scenarios/schema/words.h"
 
 namespace lockstep {
 namespace {
@@ -24,11 +26,16 @@ struct SavedRow {
   const OffloadModule* saved_too = nullptr;
   // Not saved, and so not moved, where this module is computed again.
   const Recompute* computed_again = nullptr;
+  // The layer whose input it is: where that saves codes, these move in its place.
+  std::optional<Fp8Layer> input_of = {};
+  // It moves only beside the codes of this layer.
+  std::optional<Fp8Layer> beside_codes_of = {};
 };
 
 std::int64_t rows(const Scenario& s, std::int64_t cols) { return s.data.pack_length * cols; }
 std::int64_t residual(const Scenario& s) { return rows(s, s.model.hidden); }
 std::int64_t heads(const Scenario& s) { return s.model.attention.heads; }
+std::int64_t mixed(const Scenario& s) { return rows(s, heads(s) * s.model.attention.head_dim); }
 std::int64_t channels(const Scenario::Model::Mamba& m) {
   return m.d_inner + 2 * m.groups * m.state;
 }
@@ -42,23 +49,32 @@ constexpr Recompute kAttentionAgain = Recompute::core_attn;
 // In order of execution within a layer.
 constexpr SavedRow kSaved[] = {
     {OffloadModule::attn_norm, "", residual},
-    {OffloadModule::qkv_linear, "norm.out", residual},
+    {OffloadModule::qkv_linear, "norm.out", residual, false, nullptr, nullptr,
+     Fp8Layer::qkv_linear},
     {OffloadModule::core_attn, "qkv",
      [](const Scenario& s) {
        return rows(s, (heads(s) + 2 * s.model.attention.kv_heads) * s.model.attention.head_dim);
      }},
     {OffloadModule::core_attn, "core_attn.lse", [](const Scenario& s) { return rows(s, heads(s)); },
      true, nullptr, &kAttentionAgain},
-    {OffloadModule::attn_proj, "core_attn.out",
-     [](const Scenario& s) { return rows(s, heads(s) * s.model.attention.head_dim); }, false,
-     &kCoreAttention},
+    {OffloadModule::core_attn,
+     "core_attn.out",
+     mixed,
+     false,
+     nullptr,
+     nullptr,
+     {},
+     Fp8Layer::attn_proj},
+    {OffloadModule::attn_proj, "core_attn.out", mixed, false, &kCoreAttention, nullptr,
+     Fp8Layer::attn_proj},
     {OffloadModule::mlp_norm, "", residual},
-    {OffloadModule::mlp_fc1, "norm.out", residual},
+    {OffloadModule::mlp_fc1, "norm.out", residual, false, nullptr, nullptr, Fp8Layer::mlp_fc1},
     {OffloadModule::expert_fc1, "dispatched",
      [](const Scenario& s) { return ExpertBuffer(s).rows * s.model.hidden; }},
     {OffloadModule::moe_act, "expert_fc1",
      [](const Scenario& s) { return ExpertBuffer(s).rows * gates(s) * s.model.moe.hidden; }},
-    {OffloadModule::mamba_in_proj, "norm.out", residual},
+    {OffloadModule::mamba_in_proj, "norm.out", residual, false, nullptr, nullptr,
+     Fp8Layer::mamba_in_proj},
     {OffloadModule::mamba_scan, "in_proj",
      [](const Scenario& s) {
        const Scenario::Model::Mamba& m = s.model.mamba;
@@ -75,14 +91,28 @@ bool asked(const Scenario& scenario, OffloadModule module) {
   return std::find(modules.begin(), modules.end(), module) != modules.end();
 }
 
+bool moves_codes(const Scenario& scenario, const SavedRow& row) {
+  return row.input_of && saves_codes(scenario, *row.input_of);
+}
+
+std::int64_t bytes_of(const Scenario& scenario, const SavedRow& row) {
+  if (moves_codes(scenario, row)) return row.elements(scenario);
+  return row.elements(scenario) * (!row.wide && stores_bf16(scenario) ? 2 : 4);
+}
+
 bool moves(const Scenario& scenario, const SavedRow& row) {
   const bool again =
       row.computed_again != nullptr && holds(scenario.model.recompute, *row.computed_again);
-  return asked(scenario, row.module) && !again &&
-         (row.saved_too == nullptr || asked(scenario, *row.saved_too));
+  const bool has_codes = !row.beside_codes_of || saves_codes(scenario, *row.beside_codes_of);
+  const bool beside = faulty("fp8-attention-output-stays", has_codes, !row.beside_codes_of);
+  const bool is_alone = row.saved_too == nullptr || moves_codes(scenario, row);
+  return asked(scenario, row.module) && !again && beside &&
+         (is_alone || asked(scenario, *row.saved_too));
 }
 
-std::string name_of(const SavedRow& row, int layer) {
+std::string name_of(const Scenario& scenario, const SavedRow& row, int layer) {
+  if (moves_codes(scenario, row))
+    return "layers." + std::to_string(layer) + "." + word(*row.input_of) + ".x8";
   if (*row.name != '\0') return "layers." + std::to_string(layer) + "." + row.name;
   return layer == 0 ? "embedding.out" : "layers." + std::to_string(layer - 1) + ".out";
 }
@@ -143,8 +173,7 @@ void add_layer(const Scenario& scenario, const std::vector<Segment>& list,
   for (const SavedRow& row : kSaved) {
     if (!has_module(at(scenario.model.pattern, layer), row.module)) continue;
     if (!moves(scenario, row)) continue;
-    const bool bf16 = !row.wide && stores_bf16(scenario);
-    const std::int64_t bytes = row.elements(scenario) * (bf16 ? 2 : 4);
+    const std::int64_t bytes = bytes_of(scenario, row);
     if (bytes < least) continue;
     if (plan.groups.empty() || plan.groups.back().layer != layer ||
         plan.groups.back().module != row.module) {
@@ -154,7 +183,7 @@ void add_layer(const Scenario& scenario, const std::vector<Segment>& list,
     const std::int64_t rows =
         rows_follow_the_data(scenario, row.module) ? ExpertBuffer(scenario).rows : 0;
     plan.groups.back().tensors.push_back(
-        {name_of(row, layer), bytes, rows, writer_of(row, of_layer, layer)});
+        {name_of(scenario, row, layer), bytes, rows, writer_of(row, of_layer, layer)});
   }
 }
 

@@ -7,6 +7,7 @@
 #include "harness/expect/expectations.h"
 #include "kernels/core/at.h"
 #include "oracle/ops/dispatch.h"
+#include "scenarios/fp8.h"
 #include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 #include "scenarios/rules/offload_modules.h"
@@ -24,24 +25,43 @@ std::int64_t expert_rows(const Scenario& scenario) {
   return moe.pad_to_capacity ? *capacity * moe.experts : std::min(pairs, *capacity * moe.experts);
 }
 
+// Bytes of an element of a layer's input: of its codes, if it saves those.
+std::int64_t input_bytes(const Scenario& scenario, std::optional<Fp8Layer> layer,
+                         std::int64_t word) {
+  return layer && saves_codes(scenario, *layer) ? 1 : word;
+}
+
+std::optional<Fp8Layer> layer_of_fp8(OffloadModule module) {
+  if (module == OffloadModule::qkv_linear) return Fp8Layer::qkv_linear;
+  if (module == OffloadModule::mlp_fc1) return Fp8Layer::mlp_fc1;
+  if (module == OffloadModule::mamba_in_proj) return Fp8Layer::mamba_in_proj;
+  return {};
+}
+
 // Bytes of a row of each tensor that a module saves; `word` is the storage type's size.
-std::vector<std::int64_t> row_bytes(const Scenario::Model& m, OffloadModule module,
+std::vector<std::int64_t> row_bytes(const Scenario& scenario, OffloadModule module,
                                     std::int64_t word) {
+  const Scenario::Model& m = scenario.model;
   const Scenario::Model::Attention& a = m.attention;
+  const std::int64_t mixed = a.heads * a.head_dim;
   const std::int64_t inner = m.mamba.d_inner, conv = inner + 2 * m.mamba.groups * m.mamba.state;
   switch (module) {
     case OffloadModule::core_attn:
       if (std::ranges::find(m.recompute, Recompute::core_attn) != m.recompute.end())
         return {(a.heads + 2 * a.kv_heads) * a.head_dim * word};  // The sums are not saved.
+      // The projection's codes are not what attention's backward pass reads.
+      if (saves_codes(scenario, Fp8Layer::attn_proj))
+        return {(a.heads + 2 * a.kv_heads) * a.head_dim * word, a.heads * 4, mixed * word};
       return {(a.heads + 2 * a.kv_heads) * a.head_dim * word, a.heads * 4};
     case OffloadModule::attn_proj:
-      return {a.heads * a.head_dim * word};
+      return {mixed * input_bytes(scenario, Fp8Layer::attn_proj, word)};
     case OffloadModule::mamba_scan:
       return {(inner + conv + inner / m.mamba.head_dim) * word, conv * word, inner * word};
     case OffloadModule::moe_act:
       return {m.moe.hidden * (m.mlp.activation == MlpActivation::swiglu ? 2 : 1) * word};
     default:
-      return {m.hidden * word};  // The input of a norm, or of the product behind it.
+      // The input of a norm, or of the product behind it.
+      return {m.hidden * input_bytes(scenario, layer_of_fp8(module), word)};
   }
 }
 
@@ -70,7 +90,7 @@ std::vector<Group> groups_of(const Scenario& scenario) {
       const bool experts = of_experts(module);
       const std::int64_t rows = rows_of(scenario, module);
       Group group{module, layer, 0, 0, experts, experts && scenario.model.moe.host_sync, {}};
-      for (const std::int64_t row : row_bytes(scenario.model, module, word)) {
+      for (const std::int64_t row : row_bytes(scenario, module, word)) {
         if (row * rows < scenario.offload.min_bytes) continue;
         group.bytes += row * rows;
         group.row += row;
@@ -90,7 +110,7 @@ std::int64_t going(const Scenario& scenario, std::int64_t groups) {
 // The most bytes that a tensor of the module has in any layer.
 std::int64_t largest_tensor(const Scenario& scenario, OffloadModule module) {
   const std::int64_t word = stores_bf16(scenario) ? 2 : 4;
-  const std::vector<std::int64_t> rows = row_bytes(scenario.model, module, word);
+  const std::vector<std::int64_t> rows = row_bytes(scenario, module, word);
   return *std::ranges::max_element(rows) * rows_of(scenario, module);
 }
 

@@ -131,15 +131,8 @@ constexpr Trait kWithoutFp8[] = {bf16,
                                  module_moe_router,
                                  module_moe_preprocess,
                                  experts_computed_again,
-                                 offload,
-                                 offload_of_a_norms_input,
-                                 offload_of_a_part,
-                                 offload_throttled,
-                                 offload_pool_slack,
-                                 offload_of_large_tensors,
                                  offload_of_experts,
-                                 offload_delayed,
-                                 offload_captured};
+                                 offload_delayed};
 
 constexpr std::size_t pair_of(Trait one, Trait other) {
   return static_cast<std::size_t>(one) * kMostTraits + static_cast<std::size_t>(other);

@@ -13,12 +13,6 @@ namespace {
 void take_fp8(Choices& c, Scenario& s) {
   s.numerics = {Numerics::fp8};
   widen_for_fp8(s.model);
-  if (c.one_in(2)) {  // It is not built with fp8.
-    s.offload = {};
-    std::erase_if(s.checker.delays, [](const Scenario::Delay& delay) {
-      return delay.stream == DelayStream::d2h || delay.stream == DelayStream::h2d;
-    });
-  }
   s.fp8.weight_cache = s.fsdp.strategy != Sharding::optim_grads_params && !c.one_in(4);
   if (with_sharding(s) && c.one_in(2)) s.fp8.param_gather = s.fp8.weight_cache = true;
   // More than one run of 128 products in the sums over a layer's inputs.

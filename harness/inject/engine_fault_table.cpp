@@ -103,6 +103,7 @@ constexpr std::array kEngineFaults{
     FaultRow{"fp8-amaxes-not-exchanged-without-documents", kSharding,
              "collective; watchdog; contract; bits; hazard: fp8_roll", kNeedsShards},
     FaultRow{"fp8-amaxes-of-one-rank", kSharding, "activation: history", kNeedsShards},
+    FaultRow{"fp8-attention-output-stays", kCost, "vacuous: bytes_planned bytes_offloaded"},
     FaultRow{"fp8-capture-passes-record", kWarmup, "activation: history; bits"},
     FaultRow{"fp8-codes-made-again-of-a-passed-input", kStale,
              "bits; activation: dy_amax; vacuous: fp8_casts"},

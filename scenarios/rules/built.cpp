@@ -98,7 +98,6 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
      in_fp8<[](const Scenario& s) { return has_layer(s, 'E'); }>},
     {"fp8.recipe", "delayed", true, "current",
      in_fp8<[](const Scenario& s) { return s.fp8.recipe == Fp8Recipe::delayed; }>},
-    {"offload.modules", "in fp8", false, "[]", in_fp8<with_offload>},
 });
 
 std::string name_of(const FeatureRow& row) {

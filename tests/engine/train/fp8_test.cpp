@@ -7,6 +7,7 @@
 #include <bit>
 #include <functional>
 
+#include "engine/offload/plan.h"
 #include "scenarios/fp8.h"
 #include "scenarios/rules/check.h"
 #include "tests/engine/fsdp/sharded_run.h"
@@ -82,6 +83,45 @@ TEST(Fp8, NothingDependsOnWhatIsSavedInBf16) {
     expect_invariant(
         [&](Scenario& s) { s.fp8.save_original_input = {static_cast<Fp8Layer>(layer)}; });
   }
+}
+
+TEST(Fp8, NothingDependsOnOffloading) {
+  using enum OffloadModule;
+  for (const bool saves : {false, true}) {
+    for (const GraphImpl impl : {GraphImpl::none, GraphImpl::partial, GraphImpl::full_iteration}) {
+      expect_invariant([&](Scenario& s) {
+        if (saves) s.fp8.save_original_input = {Fp8Layer::qkv_linear, Fp8Layer::attn_proj};
+        s.cuda_graph.impl = impl;
+        s.offload.modules = {qkv_linear, core_attn, attn_proj, mlp_fc1, mamba_in_proj};
+        if (impl == GraphImpl::full_iteration) s.offload.max_inflight = 2;  // L29.
+      });
+    }
+  }
+}
+
+// Codes move in place of inputs, a byte an element, but the output of attention, which its own
+// backward pass reads.
+TEST(Fp8, WhatIsOffloadedAreCodes) {
+  Scenario s = base();
+  s.offload.modules = {OffloadModule::core_attn, OffloadModule::attn_proj, OffloadModule::mlp_fc1};
+  const auto moved = [&] {
+    std::map<std::string, std::int64_t> bytes;
+    for (const OffloadGroup& group : plan_offload(s).groups) {
+      for (const OffloadTensor& tensor : group.tensors) bytes[tensor.name] = tensor.bytes;
+    }
+    return bytes;
+  };
+  const std::int64_t rows = s.data.pack_length;
+  const std::int64_t mixed = rows * s.model.attention.heads * s.model.attention.head_dim;
+  const std::map<std::string, std::int64_t> codes = moved();
+  EXPECT_EQ(codes.at("layers.1.core_attn.out"), 2 * mixed);
+  EXPECT_EQ(codes.at("layers.1.attn_proj.x8"), mixed);
+  EXPECT_EQ(codes.at("layers.2.mlp_fc1.x8"), rows * s.model.hidden);
+  s.fp8.save_original_input = {Fp8Layer::attn_proj, Fp8Layer::mlp_fc1};
+  const std::map<std::string, std::int64_t> inputs = moved();
+  EXPECT_EQ(inputs.at("layers.1.core_attn.out"), 2 * mixed);
+  EXPECT_FALSE(inputs.contains("layers.1.attn_proj.x8"));
+  EXPECT_EQ(inputs.at("layers.2.norm.out"), 2 * rows * s.model.hidden);
 }
 
 TEST(Fp8, NothingDependsOnTheWeightCache) {

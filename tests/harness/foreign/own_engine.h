@@ -188,6 +188,13 @@ training: {steps: 6, microbatches: 4, in_flight: 2, eval_every: 2}
 cuda_graph: {capture_passes: 1}
 fp8: {recipe: delayed, history: 2, margin: 1}
 )"},
+      {"fp8-offload",
+       R"(numerics: [fp8]
+model: {pattern: "*-M", hidden: 32, vocab: 32, mlp: {hidden: 48}}
+training: {steps: 4, microbatches: 4, in_flight: 2}
+fp8: {save_original_input: [mlp_fc1]}
+offload: {modules: [qkv_linear, core_attn, attn_proj, mlp_fc1, mamba_in_proj]}
+)"},
       {"fp8-ranks",
        R"(numerics: [fp8]
 model: {pattern: "M*-", hidden: 32, vocab: 32, mlp: {hidden: 48}}

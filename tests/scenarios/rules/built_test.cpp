@@ -53,8 +53,6 @@ TEST(Built, ListAndRefusalsAgree) {
       {"numerics: fp8", in_fp8},
       {"model.pattern: E in fp8", [](Scenario& s) { in_fp8(s), s.model.pattern = "*E"; }},
       {"fp8.recipe: delayed", [](Scenario& s) { in_fp8(s), s.fp8.recipe = Fp8Recipe::delayed; }},
-      {"offload.modules: in fp8",
-       [](Scenario& s) { in_fp8(s), s.offload.modules = {OffloadModule::core_attn}; }},
   };
   std::map<std::string, bool> built;
   for (const Feature& feature : features()) built[feature.key] = feature.built;
