@@ -6,6 +6,7 @@
 
 #include "harness/checker/hazard.h"
 #include "kernels/core/at.h"
+#include "scenarios/pass_order.h"
 
 namespace lockstep {
 namespace {
@@ -46,10 +47,19 @@ DeclaredOrder declared_order(const Scenario& scenario) {
                          .rotates = scenario.offload.pool_slack > 0,
                          .copies_may_be_empty = scenario.model.moe.host_sync,
                          .whole_steps = scenario.cuda_graph.impl == GraphImpl::full_iteration};
-  for (const Scenario::Block& block : scenario.blocks()) {
+  const std::vector<Scenario::Block> blocks = scenario.blocks();
+  for (const Scenario::Block& block : blocks) {
     for (int layer = block.first; layer < block.first + block.count; ++layer) {
       const bool together = scenario.cuda_graph.impl == GraphImpl::partial;
       declared.stretch_of_layer.push_back(together ? block.first : layer);
+    }
+  }
+  std::int64_t end = 0;
+  for (const std::int64_t count : blocks_of_pieces(std::ssize(blocks), scenario.parallel.chunks)) {
+    end += count;
+    for (std::int64_t block = end - count; block < end; ++block) {
+      const bool is_last = block + 1 == end && end < std::ssize(blocks);
+      declared.ends_a_chunk.insert(declared.ends_a_chunk.end(), at(blocks, block).count, is_last);
     }
   }
   return declared;
@@ -223,7 +233,10 @@ void NeededOrder::note_compute(const Item& item, Rank& rank, const Clock& has) {
   rank.last_of_compute.time = has.at(item.thread);
   const auto over = [&](const UnderWay& one) { return is_over(has, one.thread, one.time); };
   for (UnderWay& one : rank.back) {
-    if (over(one) && !one.runs_beside) {
+    const int layer = one.work.place.layer;
+    const bool alone = layer >= 0 && layer < std::ssize(declared_.ends_a_chunk) &&
+                       at(declared_.ends_a_chunk, layer);
+    if (over(one) && !one.runs_beside && !alone) {
       find(describe(one.work, "h2d") + " comes back beside nothing: " +
            describe(item.work, item.stream) + " waits for it, and is the next work of compute");
     }

@@ -34,6 +34,9 @@ struct DeclaredOrder {
   bool rotates = false;
   // A copy out may move no row, and is not seen then: any copy out may be waited for.
   bool copies_may_be_empty = false;
+  // By layer: behind it a chunk ends, and another one comes. No pass of the head runs beside what
+  // is copied back for its backward pass.
+  std::vector<bool> ends_a_chunk = {};
   bool whole_steps = false;                // Graphs hold whole steps.
   std::vector<int> stretch_of_layer = {};  // The first layer of what one graph may hold.
 };

@@ -5,6 +5,8 @@
 #include "harness/generate/case.h"
 #include "harness/generate/choices.h"
 #include "kernels/core/at.h"
+#include "scenarios/documents/layout.h"
+#include "scenarios/pass_order.h"
 
 namespace lockstep {
 namespace {
@@ -32,13 +34,22 @@ constexpr Part kParts[] = {
      [](Scenario& to, const Scenario& from) { to.fsdp = from.fsdp; }},
     {[](const Scenario& s) { return s.training.eval_every > 0; },
      [](Scenario& to, const Scenario& from) { to.training.eval_every = from.training.eval_every; }},
-    {[](const Scenario& s) { return s.training.in_flight > 1; },
+    {[](const Scenario& s) { return s.training.in_flight > 1 && !depth_follows(s); },
      [](Scenario& to, const Scenario& from) { to.training.in_flight = from.training.in_flight; }},
     {[](const Scenario& s) { return !s.training.resume_at.empty(); },
      [](Scenario& to, const Scenario& from) { to.training.resume_at = from.training.resume_at; }},
     {[](const Scenario& s) { return !s.model.recompute.empty(); },
      [](Scenario& to, const Scenario& from) { to.model.recompute = from.model.recompute; }},
 };
+
+// Other parts may not be built beside chunks, and another depth would not be the schedule's.
+Scenario in_1f1b(Scenario s) {
+  if (!depth_follows(s)) return s;
+  s.parallel.chunks = s.parallel.group = 1;
+  s.parallel.schedule = PipelineSchedule::one_forward_one_backward;
+  s.training.in_flight = std::min(s.training.in_flight, fewest_microbatches(s.training));
+  return s;
+}
 
 }  // namespace
 
@@ -49,7 +60,7 @@ CrossedCases::CrossedCases(std::uint64_t campaign_seed, const std::string& profi
 }
 
 Scenario CrossedCases::at(std::int64_t index) const {
-  Scenario scenario = make_case(seed_, index, profile_).scenario;
+  Scenario scenario = in_1f1b(make_case(seed_, index, profile_).scenario);
   Choices choices(case_seed(seed_ ^ kOfCrossing, index));
   for (const Part& part : kParts) {
     const std::int64_t first = choices.between(0, kDonors - 1);

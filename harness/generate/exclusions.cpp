@@ -138,6 +138,30 @@ constexpr std::size_t pair_of(Trait one, Trait other) {
   return static_cast<std::size_t>(one) * kMostTraits + static_cast<std::size_t>(other);
 }
 
+// What several chunks are not built with yet (L00).
+constexpr Trait kWithoutChunks[] = {gathered_fp8_codes,
+                                    full_iteration,
+                                    a_limit_of_graphs,
+                                    recapture_under_a_limit,
+                                    shared_memory_of_graphs,
+                                    offload_captured,
+                                    shards,
+                                    sharded_optimizer,
+                                    sharded_gradients,
+                                    sharded_parameters,
+                                    shards_on_one_rank,
+                                    several_units,
+                                    units_of_a_list,
+                                    a_persistent_buffer,
+                                    no_persistent_buffers,
+                                    temporary_buffers,
+                                    no_prefetch,
+                                    prefetch_of_two,
+                                    a_cut_embedding,
+                                    delays_of_exchanges,
+                                    resumed_within_a_step,
+                                    resumed_on_other_ranks};
+
 std::vector<bool> excluded_pairs() {
   std::vector<bool> excluded(kMostTraits * kMostTraits);
   const auto exclude = [&](Trait one, Trait other) {
@@ -156,6 +180,11 @@ std::vector<bool> excluded_pairs() {
   }
   exclude(gathered_fp8_codes, uncached_fp8_weights);
   exclude(gathered_fp8_codes, ranks_without_shards);
+  for (const Trait other : kWithoutChunks) {
+    exclude(several_chunks, other);
+    exclude(groups_of_chunks, other);
+  }
+  exclude(groups_of_chunks, one_in_flight);
   for (const Trait shape : kShapes) {
     exclude(shape, truncated_document);
     if (shape != a_histogram_of_documents) exclude(shape, no_document);

@@ -426,6 +426,12 @@ constexpr Row kRows[] = {
      [](F f) { return multiplies_fp8(f.s) && f.s.fp8.recipe == Fp8Recipe::delayed; }},
     {Trait::gathered_fp8_codes, "gathered fp8 codes", kSwitch,
      [](F f) { return gathers_fp8_codes(f.s); }},
+    {Trait::several_chunks, "several chunks", kSwitch,
+     [](F f) { return f.s.parallel.chunks > 1; }},
+    {Trait::groups_of_chunks, "groups of chunks", kSwitch,
+     [](F f) { return f.s.parallel.chunks > 1 && f.s.parallel.group > 1; }},
+    {Trait::gpipe, "gpipe", kSwitch,
+     [](F f) { return f.s.parallel.schedule == PipelineSchedule::gpipe; }},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMostTraits);
@@ -434,11 +440,11 @@ constexpr bool is_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  return std::size(kRows) == static_cast<std::size_t>(Trait::gathered_fp8_codes) + 1;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::gpipe) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 // Campaign files of before have a trait's bit where it was.
-static_assert(static_cast<int>(Trait::gathered_fp8_codes) == 166, "a new trait goes last");
+static_assert(static_cast<int>(Trait::gpipe) == 169, "a new trait goes last");
 
 }  // namespace
 

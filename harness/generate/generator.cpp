@@ -11,6 +11,7 @@
 #include "scenarios/documents/documents.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/io/reader.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 #include "scenarios/rules/offload_modules.h"
 
@@ -341,6 +342,23 @@ void draw_shared_memory(Choices& c, Scenario& s) {
   if (s.cuda_graph.impl == GraphImpl::partial) s.cuda_graph.shared_memory = c.one_in(3);
 }
 
+// Behind all else, so that a seed draws of that what it did. Nothing changes where the schedule
+// would be refused beside what was drawn.
+void draw_schedule(Choices& c, Scenario& s) {
+  if (!c.one_in(3)) return;
+  const Scenario before = s;
+  const std::int64_t blocks = std::ssize(s.blocks());
+  const bool chunks = blocks > 1 && !c.one_in(5);
+  if (chunks) {
+    s.parallel.chunks = c.between(2, std::min<std::int64_t>(blocks, 4));
+    s.parallel.group = c.between(1, fewest_microbatches(s.training));
+  }
+  const bool gpipe = !chunks || c.one_in(4);
+  s.parallel.schedule = gpipe ? PipelineSchedule::gpipe : PipelineSchedule::interleaved;
+  s.training.in_flight = scheduled_depth(s);
+  if (!check_legality(s).empty() || !check_built(s).empty()) s = before;
+}
+
 // The features that it needs on. Nothing is drawn where nothing is asked for.
 void draw_outside(Choices& c, const Outside& outside, Swarm& s) {
   if (outside.transports()) {
@@ -448,6 +466,7 @@ std::optional<Scenario> generate_held(Choices& c, Swarm swarm, const Outside& ou
   draw_resumes(c, s);
   draw_shared_memory(c, s);
   draw_fp8(c, s);
+  draw_schedule(c, s);
   if (!hold(Part::resumes, s)) return {};
   return s;
 }

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "harness/generate/invalid_table.h"
+#include "scenarios/documents/layout.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/offload_modules.h"
 
 namespace lockstep {
@@ -28,6 +30,18 @@ bool blocks_differ(const Scenario& s) {
   };
   return std::any_of(blocks.begin(), blocks.end(), has_mlp) &&
          !std::all_of(blocks.begin(), blocks.end(), has_mlp);
+}
+
+bool goes_so_deep(Scenario& s, std::int64_t depth) {
+  s.training.in_flight = depth;
+  s.cuda_graph.capture_passes = 0;  // L43
+  return true;
+}
+
+bool order_chunks(Scenario& s, std::int64_t group) {
+  s.parallel.schedule = PipelineSchedule::interleaved;
+  s.parallel.group = group;
+  return goes_so_deep(s, scheduled_depth(s));
 }
 
 constexpr InvalidEdit kEdits[] = {
@@ -177,6 +191,26 @@ constexpr InvalidEdit kEdits[] = {
      [](Scenario& s, Choices&) {
        s.cuda_graph.shared_memory = true;
        return s.cuda_graph.impl != GraphImpl::partial;
+     }},
+    {"L52",
+     [](Scenario& s, Choices& c) {
+       const std::int64_t blocks = std::ssize(s.blocks());
+       s.parallel.chunks = std::min<std::int64_t>(blocks + c.between(1, 3), 128);
+       return s.parallel.chunks > blocks && order_chunks(s, 1);
+     }},
+    {"L53",
+     [](Scenario& s, Choices& c) {
+       s.parallel.chunks = std::ssize(s.blocks()) > 1 && c.one_in(2) ? 2 : 1;
+       s.parallel.group = 1;
+       s.parallel.schedule = s.parallel.chunks > 1 ? PipelineSchedule::one_forward_one_backward
+                                                   : PipelineSchedule::interleaved;
+       return goes_so_deep(s, scheduled_depth(s));
+     }},
+    {"L55",
+     [](Scenario& s, Choices& c) {
+       if (s.blocks().size() < 2) return false;
+       s.parallel.chunks = 2;
+       return order_chunks(s, fewest_microbatches(s.training) + c.between(1, 3));
      }},
 };
 

@@ -4,6 +4,7 @@
 #include "harness/generate/invalid_table.h"
 #include "kernels/core/at.h"
 #include "scenarios/documents/layout.h"
+#include "scenarios/pass_order.h"
 
 namespace lockstep {
 namespace {
@@ -108,6 +109,7 @@ constexpr InvalidEdit kEdits[] = {
      }},
     {"L13",
      [](Scenario& s, Choices& c) {
+       if (depth_follows(s)) return false;
        s.training.in_flight = s.training.microbatches + c.between(1, 3);
        s.cuda_graph.capture_passes = 0;  // L43
        return true;

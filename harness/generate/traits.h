@@ -174,6 +174,9 @@ enum class Trait : std::uint8_t {
   uncached_fp8_weights,
   delayed_exponents,
   gathered_fp8_codes,
+  several_chunks,
+  groups_of_chunks,
+  gpipe,
 };
 
 }  // namespace lockstep

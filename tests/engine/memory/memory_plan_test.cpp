@@ -11,6 +11,7 @@
 #include "engine/plan/regions.h"
 #include "harness/generate/generator.h"
 #include "scenarios/io/reader.h"
+#include "scenarios/pass_order.h"
 #include "tests/engine/train/training_run.h"
 
 namespace lockstep::test {
@@ -24,6 +25,11 @@ int scenarios_to_draw(int otherwise) {
 Scenario random_scenario_with_graphs(std::uint64_t seed) {
   Choices choices(seed);
   Scenario s = generate_scenario(choices);
+  if (s.parallel.chunks > 1) {  // Not built beside shared memory.
+    s.parallel.chunks = s.parallel.group = 1;
+    s.parallel.schedule = PipelineSchedule::gpipe;
+    s.training.in_flight = scheduled_depth(s);
+  }
   s.cuda_graph.shared_memory = true;
   return s;
 }

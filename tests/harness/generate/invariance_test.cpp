@@ -12,6 +12,8 @@
 #include "scenarios/documents/layout.h"
 #include "scenarios/fp8.h"
 #include "scenarios/io/reader.h"
+#include "scenarios/pass_order.h"
+#include "scenarios/rules/check.h"
 #include "scenarios/rules/legality.h"
 #include "scenarios/rules/offload_modules.h"
 #include "tests/engine/train/training_run.h"
@@ -148,6 +150,19 @@ void take_another_depth(Scenario& s, Choices& c) {
   take_passes(s, s.cuda_graph.capture_passes);
 }
 
+// Where they are built.
+void take_chunks(Scenario& s, Choices& c) {
+  const Scenario before = s;
+  const std::int64_t blocks = std::ssize(s.blocks());
+  s.parallel.chunks = blocks > 1 ? c.between(2, std::min<std::int64_t>(blocks, 4)) : 1;
+  s.parallel.group = blocks > 1 ? c.between(1, fewest_microbatches(s.training)) : 1;
+  const bool gpipe = blocks == 1 || c.one_in(2);
+  s.parallel.schedule = gpipe ? PipelineSchedule::gpipe : PipelineSchedule::interleaved;
+  s.training.in_flight = scheduled_depth(s);
+  take_passes(s, s.cuda_graph.capture_passes);
+  if (!check_built(s).empty()) s = before;
+}
+
 void change_nothing(Scenario&, Choices&) {}
 
 Outcome run_it(const Scenario& s, const DataSource& data, Choices&) { return test::run(s, data); }
@@ -173,7 +188,7 @@ struct Change {
 };
 constexpr Change kCapacity{take_another_capacity, run_it}, kGraphs{switch_graphs, run_it},
     kKindOfGraphs{take_the_other_kind_of_graphs, run_it}, kDepth{take_another_depth, run_it},
-    kOffloading{take_another_offloading, run_it},
+    kOffloading{take_another_offloading, run_it}, kChunks{take_chunks, run_it},
     kPassesOfCaptures{take_another_number_of_passes, run_it},
     kRecomputation{take_another_recomputation, run_it},
     kSchedule{change_nothing, run_on_another_schedule},
@@ -239,6 +254,9 @@ TEST_F(Invariance, NothingDependsOnTheKindOfGraphs) {
 TEST_F(Invariance, NothingDependsOnInFlightDepth) {
   hold("nothing depends on in-flight depth", kDepth);
 }
+TEST_F(Invariance, NothingDependsOnChunksAndTheOrderOfTheirPasses) {
+  hold("nothing depends on chunks", kChunks);
+}
 TEST_F(Invariance, NothingDependsOnThePassesOfCaptures) {
   hold("nothing depends on the passes of captures", kPassesOfCaptures);
 }
@@ -261,7 +279,7 @@ TEST_F(Invariance, NothingDependsOnWhereARunWasSavedAndResumed) {
 // Rare draws: one of several ranks in fifty once made a scenario that no property could run.
 TEST(Changes, AreLegalWhateverIsDrawn) {
   for (std::uint64_t seed = 1; seed <= 3000; ++seed) {
-    for (const Change& change : {kCapacity, kGraphs, kKindOfGraphs, kDepth, kOffloading,
+    for (const Change& change : {kCapacity, kGraphs, kKindOfGraphs, kDepth, kOffloading, kChunks,
                                  kPassesOfCaptures, kRecomputation, kSchedule}) {
       Choices choices(seed);
       Scenario s = draw(choices);
@@ -289,6 +307,7 @@ TEST_F(Invariance, IsBrokenByPlantedFaults) {
   EXPECT_TRUE(is_seen("replay-runs-twice", kKindOfGraphs));
   EXPECT_TRUE(is_seen("metadata-shared-by-slots", kDepth));
   EXPECT_TRUE(is_seen("reload-takes-another-slot", kOffloading));
+  EXPECT_TRUE(is_seen("backward-passes-of-a-chunk-swapped", kChunks));
   EXPECT_TRUE(is_seen("capture-passes-leave-their-gradients", kPassesOfCaptures));
   EXPECT_TRUE(is_seen("recompute-of-norms-left-out", kRecomputation));
   EXPECT_TRUE(is_seen("compute-ignores-loaded-event", kSchedule));

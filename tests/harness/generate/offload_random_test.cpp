@@ -14,6 +14,7 @@
 #include "harness/report/report.h"
 #include "harness/run/run_case.h"
 #include "scenarios/io/reader.h"
+#include "tests/harness/generate/random_property.h"
 
 namespace lockstep {
 namespace {
@@ -31,6 +32,7 @@ Scenario offloading(std::uint64_t seed) {
     Choices c(seed * 1'000'003 + attempt);
     Scenario s = generate_scenario(c);
     s.name = "offload-" + std::to_string(seed);
+    test::leave_out_the_schedule(s);
     if (s.parallel.data > 1 || plan_offload(s).empty()) continue;
     s.training.steps = std::max(kSteps, s.training.steps);
     s.training.optimizer.decay_steps =
