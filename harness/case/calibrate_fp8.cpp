@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
+#include <future>
 #include <vector>
 
 #include "harness/base/bits.h"
@@ -17,34 +19,33 @@ constexpr std::int64_t kRows = 48, kColumns = 40, kPlaces = 288;  // The shape o
 template <class F>
 constexpr const char* kTypeName = std::is_same_v<F, e4m3> ? "e4m3" : "e5m2";
 
-// Device memory for one product.
-class DeviceMemory {
+// Device memory for one product, whatever its types.
+class DeviceProduct {
  public:
-  explicit DeviceMemory(Backend& backend)
-      : backend_(backend), stream_(backend.create_stream("calibrate")) {}
-  ~DeviceMemory() {
-    for (void* const memory : held_) backend_.release(memory);
+  explicit DeviceProduct(Backend& backend)
+      : backend_(backend),
+        stream_(backend.create_stream("calibrate")),
+        a_(backend.allocate(kRows * kPlaces)),
+        b_(backend.allocate(kColumns * kPlaces)),
+        d_{static_cast<float*>(backend.allocate(kRows * kColumns * sizeof(float))), kRows, kColumns,
+           kColumns} {}
+  ~DeviceProduct() {
+    for (void* const memory : {a_, b_, static_cast<void*>(d_.data)}) backend_.release(memory);
     backend_.destroy_stream(stream_);
   }
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  DeviceProduct(const DeviceProduct&) = delete;
+  DeviceProduct& operator=(const DeviceProduct&) = delete;
 
-  template <class T>
-  Tensor<T> make(std::int64_t rows, std::int64_t cols) {
-    held_.push_back(backend_.allocate(rows * cols * sizeof(T)));
-    return tensor(static_cast<T*>(held_.back()), rows, cols);
-  }
-  template <class T>
-  Tensor<T> put(const std::vector<T>& from, std::int64_t rows) {
-    const Tensor<T> to = make<T>(rows, static_cast<std::int64_t>(from.size()) / rows);
-    backend_.copy(stream_, to.data, from.data(), from.size() * sizeof(T), CopyKind::host_to_device);
-    return to;
-  }
-  template <class Op>
-  std::vector<float> results(const Op& op, const Tensor<float>& d) {
-    backend_.submit(stream_, Submission(op));
-    std::vector<float> got(d.size());
-    backend_.copy(stream_, got.data(), d.data, got.size() * sizeof(float),
+  template <class A, class B>
+  std::vector<float> results(const std::vector<A>& a, const std::vector<B>& b) {
+    backend_.copy(stream_, a_, a.data(), a.size(), CopyKind::host_to_device);
+    backend_.copy(stream_, b_, b.data(), b.size(), CopyKind::host_to_device);
+    backend_.submit(stream_,
+                    Submission(Fp8Dots<A, B>{.a = tensor(static_cast<A*>(a_), kRows, kPlaces),
+                                             .b = tensor(static_cast<B*>(b_), kColumns, kPlaces),
+                                             .d = d_}));
+    std::vector<float> got(kRows * kColumns);
+    backend_.copy(stream_, got.data(), d_.data, got.size() * sizeof(float),
                   CopyKind::device_to_host);
     backend_.synchronize(stream_);
     return got;
@@ -53,7 +54,9 @@ class DeviceMemory {
  private:
   Backend& backend_;
   BackendStream* stream_;
-  std::vector<void*> held_;
+  void* a_;
+  void* b_;
+  Tensor<float> d_;
 };
 
 template <class A, class B>
@@ -69,9 +72,11 @@ bool differ(float got, float want) {
   return bits(got) != bits(want) && !(is_nan_bits(got) && is_nan_bits(want));
 }
 
+// A product with its results by the model, which compares itself with a device's.
+using MadeProduct = std::function<void(DeviceProduct&, Fp8Calibration&)>;
+
 template <class A, class B>
-void calibrate_pair(Backend& backend, const Fp8Family& family, std::uint64_t seed, std::int64_t run,
-                    Fp8Calibration& result) {
+MadeProduct make_product(const Fp8Family& family, std::uint64_t seed, std::int64_t run) {
   Drawn draw(mix64(seed));
   std::vector<A> a(kRows * kPlaces);
   std::vector<B> b(kColumns * kPlaces);
@@ -79,39 +84,47 @@ void calibrate_pair(Backend& backend, const Fp8Family& family, std::uint64_t see
     draw_code_row(draw, family, seed, i, kPlaces, false, a.data() + i * kPlaces);
   for (std::int64_t j = 0; j < kColumns; ++j)
     draw_code_row(draw, family, seed + 1, j, kPlaces, true, b.data() + j * kPlaces);
-  DeviceMemory memory(backend);
-  const Tensor<float> d = memory.make<float>(kRows, kColumns);
-  const std::vector<float> got = memory.results(
-      Fp8Dots<A, B>{.a = memory.put(a, kRows), .b = memory.put(b, kColumns), .d = d}, d);
-  for (std::int64_t e = 0; e < kRows * kColumns; ++e) {
-    const std::int64_t i = e / kColumns, j = e % kColumns;
-    const float want = model(a.data() + i * kPlaces, b.data() + j * kPlaces, run);
-    if (!differ(got[e], want)) continue;
-    ++result.differences;
-    if (!result.first)
-      result.first = {.family = family.name,
-                      .types = std::string(kTypeName<A>) + " " + kTypeName<B>,
-                      .row = i,
-                      .column = j,
-                      .got = got[e],
-                      .want = want};
-  }
-  result.dots += kRows * kColumns;
+  std::vector<float> want;
+  for (std::int64_t e = 0; e < kRows * kColumns; ++e)
+    want.push_back(
+        model(a.data() + e / kColumns * kPlaces, b.data() + e % kColumns * kPlaces, run));
+  return [&family, a, b, want](DeviceProduct& device, Fp8Calibration& result) {
+    const std::vector<float> got = device.results(a, b);
+    for (std::int64_t e = 0; e < kRows * kColumns; ++e) {
+      if (!differ(got[e], want[e])) continue;
+      ++result.differences;
+      if (!result.first)
+        result.first = {.family = family.name,
+                        .types = std::string(kTypeName<A>) + " " + kTypeName<B>,
+                        .row = e / kColumns,
+                        .column = e % kColumns,
+                        .got = got[e],
+                        .want = want[e]};
+    }
+    result.dots += kRows * kColumns;
+  };
 }
 
 }  // namespace
 
+// The model is slow: every core of the host computes it for another product.
 Fp8Calibration calibrate_fp8(Backend& backend, std::int64_t dots, std::uint64_t seed,
                              std::int64_t run) {
   Fp8Calibration result;
+  DeviceProduct device(backend);
   for (std::uint64_t round = 0; result.dots < dots; ++round) {
+    const std::uint64_t own = mix64(seed * 0x9E3779B97F4A7C15u + round);
+    std::vector<std::future<MadeProduct>> made;
     for (const Fp8Family& family : kFp8Families) {
-      const std::uint64_t own = mix64(seed * 0x9E3779B97F4A7C15u + round);
-      calibrate_pair<e4m3, e4m3>(backend, family, own, run, result);
-      calibrate_pair<e4m3, e5m2>(backend, family, own + 2, run, result);
-      calibrate_pair<e5m2, e4m3>(backend, family, own + 4, run, result);
-      calibrate_pair<e5m2, e5m2>(backend, family, own + 6, run, result);
+      const auto make = [&](auto* maker, std::uint64_t pair) {
+        made.push_back(std::async(std::launch::async, maker, std::cref(family), own + pair, run));
+      };
+      make(&make_product<e4m3, e4m3>, 0);
+      make(&make_product<e4m3, e5m2>, 2);
+      make(&make_product<e5m2, e4m3>, 4);
+      make(&make_product<e5m2, e5m2>, 6);
     }
+    for (std::future<MadeProduct>& one : made) one.get()(device, result);
   }
   return result;
 }
@@ -121,6 +134,12 @@ std::string text(const Fp8Difference& d) {
   std::snprintf(words, sizeof words, "got %08x, want %08x", bits(d.got), bits(d.want));
   return "  first difference: family \"" + d.family + "\", " + d.types + ", row " +
          std::to_string(d.row) + ", column " + std::to_string(d.column) + ": " + words;
+}
+
+boost::json::object to_json(const Fp8Calibration& result) {
+  boost::json::object found{{"sums", result.dots}, {"differences", result.differences}};
+  if (result.first) found["first"] = text(*result.first);
+  return found;
 }
 
 }  // namespace lockstep

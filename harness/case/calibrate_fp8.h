@@ -1,6 +1,7 @@
 // Random sums of a device's fp8 tensor cores against the scalar model of DOT8.
 #pragma once
 
+#include <boost/json.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,5 +28,6 @@ Fp8Calibration calibrate_fp8(Backend& backend, std::int64_t dots, std::uint64_t 
 
 // One line: the family, the types, both results.
 std::string text(const Fp8Difference& difference);
+boost::json::object to_json(const Fp8Calibration& result);
 
 }  // namespace lockstep

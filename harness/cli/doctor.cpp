@@ -11,6 +11,7 @@
 #include "harness/base/options.h"
 #include "harness/base/version.h"
 #include "harness/case/calibrate.h"
+#include "harness/case/calibrate_fp8.h"
 #include "harness/case/schedules.h"
 #include "harness/cli/command_files.h"
 #include "harness/cli/commands.h"
@@ -110,6 +111,23 @@ std::string key_here() {
   }
 }
 
+// Returns whether all sums are the model's. A sum of 288 places takes as many products as 18 dots.
+bool calibrate_device_in_fp8(Backend& backend, const Options& options, boost::json::object& found) {
+  constexpr std::int64_t kDotsOfASum = 18;
+  if (architecture_of(backend.info()) != "sm_90") return true;
+  const Fp8Calibration result = calibrate_fp8(backend, options.number("dots") / kDotsOfASum,
+                                              static_cast<std::uint64_t>(options.number("seed")));
+  found["fp8_calibration"] = to_json(result);
+  std::printf(
+      "              fp8: %lld sums of 288 products, %lld differ from the model (F %d, groups of "
+      "%d, "
+      "runs of %d)\n",
+      static_cast<long long>(result.dots), static_cast<long long>(result.differences), kFp8Fraction,
+      kFp8Group, static_cast<int>(kFp8Run));
+  if (result.first) std::printf("%s\n", text(*result.first).c_str());
+  return result.differences == 0;
+}
+
 // Prints what was found; nothing is compared on an architecture without constants.
 ExitStatus calibrate_device(const Options& options, boost::json::object& found) {
   const std::string device = choose_device(options.text("device"));
@@ -133,7 +151,8 @@ ExitStatus calibrate_device(const Options& options, boost::json::object& found) 
       static_cast<long long>(result.differences), model->fraction_bits, model->group,
       model->min_exponent);
   if (result.first) std::printf("%s\n", text(*result.first).c_str());
-  return result.differences == 0 ? ExitStatus::held : ExitStatus::violated;
+  const bool fp8_holds = calibrate_device_in_fp8(*backend, options, found);
+  return result.differences == 0 && fp8_holds ? ExitStatus::held : ExitStatus::violated;
 }
 
 }  // namespace
@@ -142,7 +161,8 @@ Options doctor_options() {
   Options options("doctor", "", "What this machine has, and what can and cannot run on it.", 0);
   options.device().flag("calibrate",
                         "holds random dots of the device's tensor cores against the model");
-  options.number("dots", "with --calibrate: how many", 1'000'000, 1);
+  options.number("dots", "with --calibrate: how many, and sums of fp8 for a share of them",
+                 1'000'000, 1);
   options.number("seed", "with --calibrate: of the dots", 1, 0);
   options.text("json", "write the findings to this file")
       .text("junit", "write what --calibrate found to this file, for CI")

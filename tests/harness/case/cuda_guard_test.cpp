@@ -3,6 +3,7 @@
 
 #include "harness/base/errors.h"
 #include "harness/case/calibrate.h"
+#include "harness/case/calibrate_fp8.h"
 #include "harness/case/guard.h"
 #include "kernels/core/fault.h"
 
@@ -27,6 +28,10 @@ TEST(CalibrateOnAGpu, ItsTensorCoresAreTheModel) {
   const auto model = tensor_core("sm_" + std::to_string(gpu->info().compute_capability));
   ASSERT_TRUE(model) << "no constants are known for this GPU";
   const Calibration result = calibrate(*gpu, *model, 2'000'000, 3);
+  EXPECT_EQ(result.differences, 0) << (result.first ? text(*result.first) : "");
+}
+TEST(CalibrateOnAGpu, ItsFp8TensorCoresAreTheModel) {
+  const Fp8Calibration result = calibrate_fp8(*open_with(""), 2'000'000, 3);
   EXPECT_EQ(result.differences, 0) << (result.first ? text(*result.first) : "");
 }
 TEST(CalibrateOnAGpu, SeesAProductThatIsLeftOut) {

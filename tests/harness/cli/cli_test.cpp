@@ -430,6 +430,17 @@ TEST_F(CommandLine, DoctorSaysWhatCanRun) {
   EXPECT_EQ(boost::json::parse(slurp(folder_ / "d.json")).at("sim").at("kind").as_string(), "sim");
 }
 
+TEST_F(CommandLine, DoctorHoldsTensorCoresAgainstTheModel) {
+  const std::string json = folder_ / "d.json";
+  const Ran ran = run_lockstep("doctor --device sim --calibrate --dots 50000 --json " + json);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("sums of 288 products, 0 differ from the model"));
+  const boost::json::value found = boost::json::parse(slurp(json));
+  EXPECT_EQ(found.at("calibration").at("differences").to_number<int>(), 0);
+  EXPECT_EQ(found.at("fp8_calibration").at("differences").to_number<int>(), 0);
+  EXPECT_GE(found.at("fp8_calibration").at("sums").to_number<int>(), 50'000 / 18);
+}
+
 TEST_F(CommandLine, TrainingByEngineAndByOracleEndsInEqualWeights) {
   const std::string file = folder_.file("case.yaml", kSmall);
   const auto digests = [](const Ran& ran) { return ran.out.substr(0, ran.out.rfind("loss ")); };
