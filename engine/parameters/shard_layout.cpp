@@ -9,6 +9,7 @@
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
 #include "scenarios/fp8.h"
+#include "scenarios/fsdp_units.h"
 
 namespace lockstep {
 namespace {
@@ -105,10 +106,11 @@ ShardLayout::ShardLayout(const ParameterList& list, const Scenario& scenario, in
   const Scenario::Fsdp fsdp = sharded ? scenario.fsdp : Scenario::Fsdp{};
   narrow = narrow && sharded;
   add_unit(list, {.kind = Unit::Kind::embedding}, fsdp.bucket_bytes, narrow);
+  Scenario cut = scenario;
+  cut.fsdp = fsdp;
   std::size_t block = 0;
-  for (std::size_t u = 0; block < blocks.size(); ++u) {
+  for (const std::int64_t count : blocks_of_units(cut)) {
     Unit unit{.first_layer = blocks[block].first};
-    const std::int64_t count = fsdp.unit_is_list ? fsdp.unit.at(u) : fsdp.unit[0];
     for (std::int64_t b = 0; b < count && block < blocks.size(); ++b, ++block)
       unit.layers += blocks[block].count;
     add_unit(list, unit, 0, narrow);

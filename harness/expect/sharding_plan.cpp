@@ -5,6 +5,7 @@
 #include "harness/expect/expectations.h"
 #include "kernels/core/at.h"
 #include "scenarios/fp8.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -22,11 +23,14 @@ bool has_copy(const ParameterShape& p) {
 // Blocks of each unit. Without sharding every block is one: `fsdp.unit` is then without effect.
 std::vector<std::int64_t> unit_sizes(const Scenario& scenario) {
   const Scenario::Fsdp& fsdp = scenario.fsdp;
-  const std::int64_t blocks = std::ssize(scenario.blocks());
+  const std::int64_t blocks = std::ssize(scenario.blocks()), chunks = scenario.parallel.chunks;
   if (fsdp.strategy != no_shard && fsdp.unit_is_list) return fsdp.unit;
   const std::int64_t size = fsdp.strategy == no_shard ? 1 : fsdp.unit.front();
   std::vector<std::int64_t> sizes;
-  for (std::int64_t left = blocks; left > 0; left -= size) sizes.push_back(std::min(left, size));
+  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+    const std::int64_t own = blocks / chunks + (chunk < blocks % chunks ? 1 : 0);
+    for (std::int64_t left = own; left > 0; left -= size) sizes.push_back(std::min(left, size));
+  }
   return sizes;
 }
 
@@ -245,13 +249,17 @@ std::int64_t collectives_of_capture(const Scenario& scenario, const ShardingPlan
   const std::vector<int> units = units_of_symbols(scenario);
   const std::int64_t gathers = scenario.fsdp.strategy == optim_grads_params ? 2 : 0;
   const std::int64_t reductions = scenario.fsdp.strategy >= optim_grads ? 1 : 0;
-  std::int64_t buckets = 0;
-  for (const Scenario::Block& block : scenario.blocks()) {
-    if (!captured_symbols(scenario, block).empty())
-      buckets += buckets_of(plan, at(units, block.first));
+  const std::vector<Scenario::Block> blocks = scenario.blocks();
+  const std::vector<std::int64_t> slots = chunk_slots(scenario);
+  std::int64_t buckets = 0, block = 0, chunk = 0;  // In all slots.
+  for (const std::int64_t count : blocks_of_pieces(std::ssize(blocks), std::ssize(slots))) {
+    const std::int64_t own = at(slots, chunk++);
+    for (const std::int64_t end = block + count; block < end; ++block) {
+      if (!captured_symbols(scenario, at(blocks, block)).empty())
+        buckets += own * buckets_of(plan, at(units, at(blocks, block).first));
+    }
   }
-  return scenario.cuda_graph.capture_passes * scenario.training.in_flight * buckets *
-         (gathers + reductions);
+  return scenario.cuda_graph.capture_passes * buckets * (gathers + reductions);
 }
 
 std::int64_t collectives_of_evaluation(const Scenario& scenario, const ShardingPlan& plan,

@@ -139,28 +139,14 @@ constexpr std::size_t pair_of(Trait one, Trait other) {
 }
 
 // What several chunks are not built with yet (L00).
-constexpr Trait kWithoutChunks[] = {gathered_fp8_codes,
-                                    full_iteration,
+constexpr Trait kWithoutChunks[] = {full_iteration,
                                     a_limit_of_graphs,
                                     recapture_under_a_limit,
                                     shared_memory_of_graphs,
                                     offload_captured,
-                                    shards,
-                                    sharded_optimizer,
-                                    sharded_gradients,
                                     sharded_parameters,
-                                    shards_on_one_rank,
-                                    several_units,
-                                    units_of_a_list,
-                                    a_persistent_buffer,
-                                    no_persistent_buffers,
-                                    temporary_buffers,
                                     no_prefetch,
-                                    prefetch_of_two,
-                                    a_cut_embedding,
-                                    delays_of_exchanges,
-                                    resumed_within_a_step,
-                                    resumed_on_other_ranks};
+                                    prefetch_of_two};
 
 std::vector<bool> excluded_pairs() {
   std::vector<bool> excluded(kMostTraits * kMostTraits);

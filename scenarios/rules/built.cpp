@@ -86,7 +86,14 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
      with_chunks<[](const Scenario& s) { return s.cuda_graph.shared_memory; }>},
     {"parallel.chunks", "with offload.captured", false, "1",
      with_chunks<[](const Scenario& s) { return s.offload.captured; }>},
-    {"parallel.chunks", "with fsdp.strategy", false, "1", with_chunks<with_sharding>},
+    {"parallel.chunks", "with fsdp.strategy optim_grads_params", false, "1",
+     with_chunks<[](const Scenario& s) {
+       return s.fsdp.strategy == Sharding::optim_grads_params;
+     }>},
+    {"parallel.chunks", "with model.tied_embedding and fsdp.strategy optim_grads", false, "1",
+     with_chunks<[](const Scenario& s) {
+       return s.model.tied_embedding && s.fsdp.strategy == Sharding::optim_grads;
+     }>},
     {"parallel.schedule", "gpipe", true, "1f1b",
      [](const Scenario& s) { return s.parallel.schedule == PipelineSchedule::gpipe; }},
     {"parallel.transport", "shm", true, "auto", goes_over<Transport::shm>},

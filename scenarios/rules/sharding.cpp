@@ -1,6 +1,8 @@
 // L32..L37: units, buffers and ranks.
 #include <numeric>
 
+#include "scenarios/fsdp_units.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -42,9 +44,7 @@ std::vector<std::int64_t> unit_sizes(const Scenario& scenario) {
   const std::vector<Scenario::Block> blocks = scenario.blocks();
   std::vector<std::int64_t> sizes;
   std::size_t block = 0;
-  for (std::size_t u = 0; block < blocks.size(); ++u) {
-    const std::int64_t count =
-        scenario.fsdp.unit_is_list ? scenario.fsdp.unit[u] : scenario.fsdp.unit[0];
+  for (const std::int64_t count : blocks_of_units(scenario)) {
     sizes.push_back(0);
     for (std::int64_t b = 0; b < count && block < blocks.size(); ++b, ++block) {
       for (int i = 0; i < blocks[block].count; ++i) {
@@ -109,6 +109,27 @@ Findings unit_list_sums_to_the_blocks(const Scenario& scenario) {
        "sum " + to_string(sum(scenario.fsdp.unit)) + " of " + to_string(scenario.blocks().size())}};
 }
 
+// The list with a cut where a piece ends.
+Findings units_lie_in_one_piece(const Scenario& scenario) {
+  const Scenario::Parallel& parallel = scenario.parallel;
+  const std::int64_t pieces = parallel.pipeline * parallel.chunks;
+  if (!with_sharding(scenario) || !scenario.fsdp.unit_is_list || pieces == 1) return {};
+  if (!units_cover_the_blocks(scenario) || pieces > std::ssize(scenario.blocks())) return {};
+  std::vector<std::int64_t> units;
+  auto unit = scenario.fsdp.unit.begin();
+  std::int64_t of_unit = *unit;
+  for (std::int64_t left : blocks_of_pieces(std::ssize(scenario.blocks()), pieces)) {
+    while (left > 0) {
+      units.push_back(std::min(left, of_unit));
+      left -= units.back();
+      of_unit -= units.back();
+      if (of_unit == 0 && ++unit != scenario.fsdp.unit.end()) of_unit = *unit;
+    }
+  }
+  if (units == scenario.fsdp.unit) return {};
+  return {{"fsdp.unit", list_text(units), list_text(scenario.fsdp.unit)}};
+}
+
 Findings library_sum_needs_the_library(const Scenario& scenario) {
   const bool asked = with_reduction(scenario) && scenario.fsdp.reduction == Reduction::nccl;
   if (!asked || scenario.parallel.transport == Transport::nccl) return {};
@@ -146,6 +167,10 @@ std::span<const Rule> sharding_rules() {
       {"L35", "a unit list must sum to the number of blocks", "every block has one unit",
        unit_list_sums_to_the_blocks, "fsdp.unit model.pattern",
        "fsdp: {strategy: optim, unit: [1]}"},
+      {"L35", "a unit of a list must not lie in two pieces of the model",
+       "a unit is used by the passes of one chunk", units_lie_in_one_piece,
+       "fsdp.unit parallel.pipeline parallel.chunks model.pattern",
+       "fsdp: {strategy: optim, unit: [2]}, parallel: {chunks: 2, schedule: interleaved}"},
       {"L36", "reduction nccl needs transport nccl",
        "no other has the library's sum; auto is not enough", library_sum_needs_the_library,
        "fsdp.reduction fsdp.strategy parallel.transport",

@@ -39,14 +39,14 @@ void expect_no_difference(const std::function<void(Scenario&)>& change) {
   Scenario one = base();
   change(one);
   const auto data = open_data(one);
-  const auto want = run(one, *data);
+  const Outcome want = run_whole(one, *data);
   for (const PipelineSchedule schedule : {PipelineSchedule::interleaved, PipelineSchedule::gpipe}) {
     for (const auto& [chunks, group] : {std::pair<int, int>{2, 1}, {2, 2}, {3, 2}, {3, 5}}) {
       Scenario several = one;
       settle(several, chunks, schedule, group);
       ASSERT_TRUE(check_legality(several).empty());
       ASSERT_TRUE(check_built(several).empty());
-      EXPECT_EQ(difference(want, run(several, *data)), "")
+      EXPECT_EQ(difference(want, run_whole(several, *data)), "")
           << word(schedule) << ", " << chunks << " chunks in groups of " << group;
     }
   }
@@ -96,6 +96,17 @@ TEST(Chunks, ChangeNoBitOfChangingCounts) {
     s.training.change_microbatches_at = {{1, 7}, {2, 5}};
     s.training.in_flight = 3;
   });
+}
+
+TEST(Chunks, ChangeNoBitOfShardsOnTwoRanks) {
+  for (const Sharding strategy : {Sharding::no_shard, Sharding::optim, Sharding::optim_grads}) {
+    expect_no_difference([&](Scenario& s) {
+      s.fsdp.strategy = strategy;
+      s.fsdp.unit = {2};
+      s.parallel.data = 2;
+      s.cuda_graph.capture_passes = 1;
+    });
+  }
 }
 
 TEST(Chunks, HaveTheLayersAndSegmentsOfTheirPieces) {

@@ -108,6 +108,9 @@ bool is_computed_again(const Scenario& s, OffloadModule module) {
 // Any modules, fraction, pool, limit, delay and nodes; none where there is no warm-up.
 void take_another_offloading(Scenario& s, Choices& c) {
   s.offload = {};
+  std::erase_if(s.checker.delays, [](const Scenario::Delay& delay) {
+    return delay.stream == DelayStream::d2h || delay.stream == DelayStream::h2d;
+  });
   if (multiplies_fp8(s)) return;  // Not built.
   if (!has_graphs(s) || s.cuda_graph.warmup_steps > 0) {
     for (const OffloadModule module : offloadable_modules(s)) {
@@ -116,9 +119,6 @@ void take_another_offloading(Scenario& s, Choices& c) {
   }
   if (!has_module(s, OffloadModule::core_attn))
     std::erase(s.offload.modules, OffloadModule::attn_proj);
-  std::erase_if(s.checker.delays, [](const Scenario::Delay& delay) {
-    return delay.stream == DelayStream::d2h || delay.stream == DelayStream::h2d;
-  });
   if (s.offload.modules.empty()) return;
   s.offload.fraction = Ratio{c.pick<std::int64_t>({1'000'000, 0, 500'000, 333'333, 800'000})};
   s.offload.min_bytes = c.pick<std::int64_t>({0, 1'000, 5'000});
@@ -150,7 +150,7 @@ void take_another_depth(Scenario& s, Choices& c) {
   take_passes(s, s.cuda_graph.capture_passes);
 }
 
-// Where they are built.
+// Where they are legal and built.
 void take_chunks(Scenario& s, Choices& c) {
   const Scenario before = s;
   const std::int64_t blocks = std::ssize(s.blocks());
@@ -160,7 +160,8 @@ void take_chunks(Scenario& s, Choices& c) {
   s.parallel.schedule = gpipe ? PipelineSchedule::gpipe : PipelineSchedule::interleaved;
   s.training.in_flight = scheduled_depth(s);
   take_passes(s, s.cuda_graph.capture_passes);
-  if (!check_built(s).empty()) s = before;
+  const bool is_refused = !check_legality(s).empty() || !check_built(s).empty();
+  if (is_refused) s = before;
 }
 
 void change_nothing(Scenario&, Choices&) {}

@@ -476,6 +476,18 @@ inline const std::vector<Example>& examples() {
       {"L44", "training.resume_at", "[{step: 1}]",
        [](Scenario& s) { s.training.resume_at = {{.step = 1, .microbatch = 1}}; },
        [](Scenario& s) { s.training.resume_at = {{.step = 1}}; }},
+      {"L35", "fsdp.unit", "[1, 1, 1]",
+       [](Scenario& s) {
+         s.model.pattern = "M*-M";  // Three blocks, two of them in the first chunk.
+         s.fsdp.strategy = Sharding::optim;
+         s.fsdp.unit = {1, 2};
+         s.fsdp.unit_is_list = true;
+         s.parallel.chunks = 2;
+         s.parallel.schedule = PipelineSchedule::gpipe;
+       },
+       [](Scenario& s) {
+         s.fsdp.unit = {1, 1, 1};
+       }},
       {"L52", "parallel.chunks", "2",
        [](Scenario& s) {
          s.model.pattern = "M*-";  // Two blocks.

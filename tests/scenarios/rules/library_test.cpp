@@ -362,6 +362,8 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
        [](auto& s) { return s.parallel.chunks > 2 && !s.cuda_graph.modules.empty(); }},
       {"chunks beside offloading",
        [](auto& s) { return s.parallel.chunks > 1 && !s.offload.modules.empty(); }},
+      {"chunks on shards of several ranks",
+       [](auto& s) { return s.parallel.chunks > 1 && with_sharding(s) && s.parallel.data > 1; }},
       {"chunks with a tied weight",
        [](auto& s) { return s.parallel.chunks > 1 && s.model.tied_embedding; }},
       {"gpipe with changing counts",
