@@ -10,14 +10,32 @@
 namespace lockstep {
 namespace {
 
+// More than one run of 128 in the sums of all three products of an MLP: over its inputs, its
+// outputs and the rows of a microbatch.
+void lengthen_sums(Scenario& s) {
+  constexpr std::int64_t kMore = 144, kMostRows = 2048;  // Rows of all passes of training.
+  s.model.hidden = s.model.mlp.hidden = kMore;
+  Scenario longer = s;
+  longer.data.pack_length += kMore;
+  if (longer.data.kind == DataKind::lengths && !longer.data.documents.empty()) {
+    for (MicrobatchLengths& documents : longer.data.documents.front()) {
+      if (documents.empty()) continue;
+      documents.back() += kMore;
+      break;
+    }
+  }
+  const std::int64_t rows =
+      s.training.steps * s.training.microbatches * s.parallel.data * longer.data.pack_length;
+  if (rows <= kMostRows && check_legality(longer).empty()) s = longer;
+}
+
 void take_fp8(Choices& c, Scenario& s) {
   s.numerics = {Numerics::fp8};
   widen_for_fp8(s.model);
   s.fp8.weight_cache = s.fsdp.strategy != Sharding::optim_grads_params && !c.one_in(4);
   if (with_sharding(s) && c.one_in(2)) s.fp8.param_gather = s.fp8.weight_cache = true;
-  // More than one run of 128 products in the sums over a layer's inputs.
-  if (c.one_in(3)) s.model.hidden = s.model.mlp.hidden = 144;
   s.fp8.save_original_input = implied_original_inputs(s.model);
+  if (c.one_in(3)) lengthen_sums(s);
 }
 
 // Its first step takes exponents of its own, so no graph may be captured before the second (L46).
