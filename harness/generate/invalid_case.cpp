@@ -5,6 +5,7 @@
 
 #include "harness/generate/invalid_table.h"
 #include "kernels/core/require.h"
+#include "scenarios/fp8.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/rules/offload_modules.h"
 
@@ -59,6 +60,9 @@ InvalidCase edited_by(std::size_t which, const Scenario& legal, Choices& choices
     if (near.rule != "L30" && !captures_copies(near.scenario))
       near.scenario.offload.captured = false;
     if (near.rule != "L44") near.scenario.training.resume_at.clear();
+    // So would codes of weights that another strategy does not gather, or does not keep.
+    if (near.scenario.fsdp.strategy == Sharding::no_shard) near.scenario.fp8.param_gather = false;
+    if (!default_weight_cache(near.scenario)) near.scenario.fp8.weight_cache = false;
     near.text = choices.one_in(2) ? canonical_form(near.scenario) : to_yaml(near.scenario);
     return near;
   }
