@@ -176,6 +176,14 @@ void draw_captured_copies(Choices& c, Scenario& s) {
   if (offload_demand(s).copies_in_graphs == 0) s.offload.captured = false;
 }
 
+// min_bytes may leave nothing to copy, or nothing in a graph.
+void offload_something(Scenario& s) {
+  if (!with_offload(s)) return;
+  const OffloadDemand demand = offload_demand(s);
+  if (demand.fixed == 0 && demand.per_pair.empty()) s.offload.min_bytes = 0;
+  if (s.offload.captured && offload_demand(s).copies_in_graphs == 0) s.offload.captured = false;
+}
+
 void draw_offload(Choices& c, const Swarm& swarm, Scenario& s) {
   const bool graphs = s.cuda_graph.impl != GraphImpl::none;
   // L28
@@ -192,9 +200,7 @@ void draw_offload(Choices& c, const Swarm& swarm, Scenario& s) {
     s.offload.fraction = Ratio{c.pick<std::int64_t>({500'000, 0, 800'000, 333'333, 1})};
   if (c.one_in(4)) s.offload.pool_slack = c.between(1, 3);
   if (c.one_in(5)) s.offload.min_bytes = c.pick<std::int64_t>({2'000, 500, 9'000});
-  const OffloadDemand demand = offload_demand(s);
-  // Otherwise nothing would be offloaded.
-  if (demand.fixed == 0 && demand.per_pair.empty()) s.offload.min_bytes = 0;
+  offload_something(s);
   draw_delay(c, swarm, s);
 }
 
@@ -466,6 +472,7 @@ std::optional<Scenario> generate_held(Choices& c, Swarm swarm, const Outside& ou
   draw_resumes(c, s);
   draw_shared_memory(c, s);
   draw_fp8(c, s);
+  offload_something(s);  // Codes have fewer bytes than the inputs that they stand for.
   draw_schedule(c, s);
   if (!hold(Part::resumes, s)) return {};
   return s;

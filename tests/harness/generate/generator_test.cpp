@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/expect/offload_bytes.h"
 #include "harness/generate/case.h"
 #include "harness/generate/features.h"
 #include "scenarios/io/reader.h"
@@ -26,6 +27,26 @@ TEST(Generator, MakesOnlyLegalScenariosThatAreBuilt) {
     const std::vector<ScenarioError> unbuilt = check_built(s);
     ASSERT_TRUE(unbuilt.empty()) << "seed " << seed << ": " << unbuilt.front().text();
   }
+}
+
+// Codes have fewer bytes than inputs, so that offload.min_bytes may leave nothing; and rare sizes
+// times wide rows would take the oracle minutes.
+TEST(Generator, DrawsFp8ThatOffloadsSomethingAndCostsLittle) {
+  int offloads = 0;
+  for (std::uint64_t seed = 0; seed < 60'000; ++seed) {
+    Choices choices(seed);
+    const Scenario s = generate_scenario(
+        choices, seed % 2 == 0 ? RareSize::ends_of_the_vocabulary : RareSize::none);
+    if (s.numerics.front() != Numerics::fp8) continue;
+    if (s.offload.min_bytes > 0) {
+      const OffloadDemand demand = offload_demand(s);
+      ++offloads;
+      ASSERT_TRUE(demand.fixed > 0 || !demand.per_pair.empty()) << "seed " << seed << "\n"
+                                                                << to_yaml(s);
+    }
+    ASSERT_LE(s.model.vocab * s.model.hidden, std::int64_t{1} << 22) << "seed " << seed;
+  }
+  EXPECT_GE(offloads, 10);
 }
 
 TEST(Generator, ReplaysItsChoices) {
