@@ -38,6 +38,13 @@ bool goes_so_deep(Scenario& s, std::int64_t depth) {
   return true;
 }
 
+// A unit of several blocks may lie in two chunks (L35), and single ones may differ in size (L33).
+void take_single_blocks(Scenario& s) {
+  s.fsdp.unit = {1};
+  s.fsdp.unit_is_list = false;
+  s.fsdp.persist_buf_on_alloc_fail = true;
+}
+
 bool order_chunks(Scenario& s, std::int64_t group) {
   s.parallel.schedule = PipelineSchedule::interleaved;
   s.parallel.group = group;
@@ -196,11 +203,13 @@ constexpr InvalidEdit kEdits[] = {
      [](Scenario& s, Choices& c) {
        const std::int64_t blocks = std::ssize(s.blocks());
        s.parallel.chunks = std::min<std::int64_t>(blocks + c.between(1, 3), 128);
+       take_single_blocks(s);
        return s.parallel.chunks > blocks && order_chunks(s, 1);
      }},
     {"L53",
      [](Scenario& s, Choices& c) {
        s.parallel.chunks = std::ssize(s.blocks()) > 1 && c.one_in(2) ? 2 : 1;
+       take_single_blocks(s);
        s.parallel.group = 1;
        s.parallel.schedule = s.parallel.chunks > 1 ? PipelineSchedule::one_forward_one_backward
                                                    : PipelineSchedule::interleaved;
@@ -210,6 +219,7 @@ constexpr InvalidEdit kEdits[] = {
      [](Scenario& s, Choices& c) {
        if (s.blocks().size() < 2) return false;
        s.parallel.chunks = 2;
+       take_single_blocks(s);
        return order_chunks(s, fewest_microbatches(s.training) + c.between(1, 3));
      }},
 };
