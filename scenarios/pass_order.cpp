@@ -1,7 +1,6 @@
 #include "scenarios/pass_order.h"
 
 #include <algorithm>
-#include <set>
 
 namespace lockstep {
 namespace {
@@ -19,11 +18,11 @@ std::vector<ScheduledPass> by_groups(const StageSchedule& stage, bool forward) {
   return passes;
 }
 
-std::set<std::int64_t> counts_of_microbatches(const Scenario::Training& training) {
-  std::set<std::int64_t> counts{training.microbatches};
+std::int64_t most_microbatches(const Scenario::Training& training) {
+  std::int64_t most = training.microbatches;
   for (const Scenario::MicrobatchChange& change : training.change_microbatches_at)
-    counts.insert(change.microbatches);
-  return counts;
+    most = std::max(most, change.microbatches);
+  return most;
 }
 
 }  // namespace
@@ -83,7 +82,9 @@ std::vector<std::int64_t> chunk_slots(const Scenario& scenario, std::int64_t sta
   if (!depth_follows(scenario)) return {scenario.training.in_flight};
   const std::int64_t chunks = scenario.parallel.chunks;
   std::vector<std::int64_t> slots(chunks);
-  for (const std::int64_t count : counts_of_microbatches(scenario.training)) {
+  // A step that is saved and loaded on its way runs in parts of any number of microbatches, of
+  // which a group that is cut short has more in flight in the later chunks than whole groups have.
+  for (std::int64_t count = 1; count <= most_microbatches(scenario.training); ++count) {
     const auto most = most_in_flight(pass_order(stage_schedule(scenario, stage, count)), chunks);
     for (std::size_t i = 0; i < slots.size(); ++i) slots[i] = std::max(slots[i], most[i]);
   }

@@ -53,7 +53,8 @@ inline bool depth_follows(const Scenario& scenario) {
 StageSchedule stage_schedule(const Scenario& scenario, std::int64_t stage,
                              std::int64_t microbatches);
 
-// The slots of each chunk of a stage: the most microbatches that it has in flight in any step.
+// The slots of each chunk of a stage: the most microbatches that it has in flight in any step, or
+// in any part of one.
 std::vector<std::int64_t> chunk_slots(const Scenario& scenario, std::int64_t stage = 0);
 
 // The blocks of each piece of the model: pipeline * chunks of them, the first ones larger by one

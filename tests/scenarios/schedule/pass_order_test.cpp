@@ -156,6 +156,8 @@ TEST(PassOrder, SaysTheSlotsOfEachChunk) {
   EXPECT_THAT(chunk_slots(with(1, PipelineSchedule::gpipe, 4, 1)), ElementsAre(4));
   EXPECT_THAT(chunk_slots(with(2, PipelineSchedule::interleaved, 4, 2)), ElementsAre(3, 1));
   EXPECT_THAT(chunk_slots(with(3, PipelineSchedule::interleaved, 2, 1)), ElementsAre(2, 1, 1));
+  // Six microbatches may be left of a step: a group of four, and one of two.
+  EXPECT_THAT(chunk_slots(with(2, PipelineSchedule::interleaved, 8, 4)), ElementsAre(5, 2));
   EXPECT_THAT(chunk_slots(with(2, PipelineSchedule::gpipe, 3, 1)), ElementsAre(3, 3));
   // The largest of all counts, of which neither the first nor the last is.
   Scenario s = with(2, PipelineSchedule::gpipe, 2, 1);
