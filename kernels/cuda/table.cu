@@ -1,6 +1,7 @@
 #include "kernels/core/require.h"
 #include "kernels/cuda/attention/cudnn_plans.h"
 #include "kernels/cuda/gemm/linear_plan.h"
+#include "kernels/cuda/gemm/product_plans.h"
 #include "kernels/cuda/table.h"
 #include "kernels/submission/ops.h"
 
@@ -18,7 +19,8 @@ using Planner = void (*)(ProductPlans&, const void*);
 
 template <class Op>
 void plan_as(ProductPlans& plans, const void* op) {
-  if constexpr (has_plan<Op>) plan(plans, *static_cast<const Op*>(op));
+  const auto form = library_form(*static_cast<const Op*>(op));
+  if (form) plans.plan(form->product, form->memory.workspace_bytes);
 }
 
 using Workspace = std::int64_t (*)(const void*);
@@ -37,11 +39,8 @@ using Fastest = bool (*)(CUstream_st*, const void*);
 
 template <class Op>
 bool run_fastest_as(CUstream_st* stream, const void* op) {
-  if constexpr (has_plan<Op>) {
-    return run_fastest(stream, *static_cast<const Op*>(op));
-  } else {
-    return false;
-  }
+  const auto form = library_form(*static_cast<const Op*>(op));
+  return form && ProductPlans::run_fastest(stream, form->product, form->memory);
 }
 
 template <class List>

@@ -166,19 +166,21 @@ void run_own_fp8_product(CudaQueue queue, const Product& product, const ProductM
 }
 
 void run(CudaQueue queue, const Fp8LinearForward& op) {
-  if (run_planned(queue, op)) return launch_clear_rows_not_in_use(queue, op.row_document, op.y);
+  if (run_planned(queue, library_form(op)))
+    return launch_clear_rows_not_in_use(queue, op.row_document, op.y);
   const RowSegments segments = segments_of(op, op.x.rows, op.x_scale.cols);
   launch_row_product(queue, RowProduct<e4m3, e4m3>{op.x, op.w, op.x_scale, op.w_scale,
                                                    op.row_document, segments, op.y});
 }
 void run(CudaQueue queue, const Fp8LinearInputGradient& op) {
-  if (run_planned(queue, op)) return launch_clear_rows_not_in_use(queue, op.row_document, op.dx);
+  if (run_planned(queue, library_form(op)))
+    return launch_clear_rows_not_in_use(queue, op.row_document, op.dx);
   const RowSegments segments = segments_of(op, op.dy.rows, op.dy_scale.cols);
   launch_row_product(queue, RowProduct<e5m2, e4m3>{op.dy, op.w, op.dy_scale, op.w_scale,
                                                    op.row_document, segments, op.dx});
 }
 void run(CudaQueue queue, const Fp8LinearWeightGradient& op) {
-  if (!run_planned(queue, op)) launch_weight_gradient(queue, op);
+  if (!run_planned(queue, library_form(op))) launch_weight_gradient(queue, op);
 }
 
 }  // namespace lockstep

@@ -95,21 +95,21 @@ void run_own_product(CudaQueue queue, const Product& product, const ProductMemor
 
 template <class T>
 void run(CudaQueue queue, const LinearForward<T>& op) {
-  if (run_planned(queue, op)) return;
+  if (run_planned(queue, library_form(op))) return;
   const LinearFactor<T, true> x{op.x.data, op.x.pitch, op.x.rows, op.x.cols};
   const LinearFactor<T, true> w{op.w.data, op.w.pitch, op.w.rows, op.w.cols};
   launch_product(queue, x, w, LinearResult<T>{op.y.data, op.y.pitch, false});
 }
 template <class T>
 void run(CudaQueue queue, const LinearInputGradient<T>& op) {
-  if (run_planned(queue, op)) return;
+  if (run_planned(queue, library_form(op))) return;
   const LinearFactor<T, true> dy{op.dy.data, op.dy.pitch, op.dy.rows, op.dy.cols};
   const LinearFactor<T, false> w{op.w.data, op.w.pitch, op.w.cols, op.w.rows};
   launch_product(queue, dy, w, LinearResult<T>{op.dx.data, op.dx.pitch, false});
 }
 template <class T>
 void run(CudaQueue queue, const LinearWeightGradient<T>& op) {
-  if (run_planned(queue, op)) return;
+  if (run_planned(queue, library_form(op))) return;
   const LinearFactor<T, false> dy{op.dy.data, op.dy.pitch, op.dy.cols, op.dy.rows};
   const LinearFactor<T, false> x{op.x.data, op.x.pitch, op.x.cols, op.x.rows};
   launch_product(queue, dy, x,
