@@ -27,6 +27,11 @@ class InBackward {
   Device& device_;
 };
 
+template <class T>
+void copy_all(const Stream& stream, const Tensor<T>& to, const Tensor<T>& from) {
+  stream.copy(to.data, from.data, range_of(from).bytes, CopyKind::device_to_device);
+}
+
 // For a planted fault: a bound that follows the documents at hand when launches are captured.
 std::int64_t longest_of_first_capture(const Scenario& scenario) {
   if (reads_bytes(scenario.data)) return scenario.data.pack_length;
@@ -414,14 +419,13 @@ void Model<T>::embed_backward(const PassContext& pass, const MicrobatchInputs& i
   if (tied) accumulate(pass, weight);
 }
 
-// ---- Between chunks
-// ------------------------------------------------------------------------------
+// ---- Between chunks -----------------------------------------------------------------------------
 
 template <class T>
 void Model<T>::hand_on(const PassContext& pass, const Slot<T>& from, const Slot<T>& to) const {
   pass.part("chunk input");
   const Tensor<T> out = at(from.layers, at(chunks_, from.chunk).end_layer - 1)->out;
-  pass.stream.copy(to.input.data, out.data, range_of(out).bytes, CopyKind::device_to_device);
+  copy_all(pass.stream, to.input, out);
 }
 
 template <class T>
@@ -429,8 +433,7 @@ void Model<T>::hand_back(const PassContext& pass, const Slot<T>& from, const Slo
   const InBackward here(device_);
   pass.part("chunk gradient");
   const Tensor<T> dx = gradient_of(from, at(chunks_, from.chunk).first_layer);
-  pass.stream.copy(to.output_gradient.data, dx.data, range_of(dx).bytes,
-                   CopyKind::device_to_device);
+  copy_all(pass.stream, to.output_gradient, dx);
 }
 
 template <class T>
@@ -438,9 +441,7 @@ void Model<T>::keep_head_gradient(const PassContext& pass, const Slot<T>& slot) 
   if (!keeps_head_gradients()) return;
   const InBackward here(device_);
   pass.part("head");
-  const Tensor<float> begun = parameters_[0].microbatch_gradient;
-  pass.stream.copy(slot.head_gradient.data, begun.data, range_of(begun).bytes,
-                   CopyKind::device_to_device);
+  copy_all(pass.stream, slot.head_gradient, parameters_[0].microbatch_gradient);
 }
 
 template <class T>
@@ -448,9 +449,7 @@ void Model<T>::take_head_gradient(const PassContext& pass, const Slot<T>& slot) 
   if (!keeps_head_gradients()) return;
   const InBackward here(device_);
   pass.part("embedding");
-  const Tensor<float> begun = parameters_[0].microbatch_gradient;
-  pass.stream.copy(begun.data, slot.head_gradient.data, range_of(begun).bytes,
-                   CopyKind::device_to_device);
+  copy_all(pass.stream, parameters_[0].microbatch_gradient, slot.head_gradient);
 }
 
 // ---- Passes of a capture ------------------------------------------------------------------------

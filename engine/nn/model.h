@@ -23,8 +23,9 @@ struct Slot {
   std::optional<PackedBatch> overflow;
   Tensor<T> embedded;  // The first chunk's alone, as the tensors of the head are the last one's.
   Tensor<T> final_norm, logits;
-  // What the chunk before left, in every chunk but the first; the gradient of what this chunk
-  // leaves, in every chunk but the last. Other passes run before they are read, so they are copies.
+  // The slot's own copies of the output of the chunk before (every chunk but the first has it), and
+  // of the gradient of this chunk's output (every chunk but the last). Other passes run before they
+  // are read.
   Tensor<T> input, output_gradient;
   // The head's part of a tied weight's gradient, in the first of several chunks.
   Tensor<float> head_gradient;

@@ -28,8 +28,8 @@ struct OffloadedBytes {
   std::int64_t out = 0, in = 0;
 };
 
-// What the offloaders of all chunks share: copies of one direction run one after the other, and a
-// limit counts those of all.
+// The queues of copies that the offloaders of all chunks share: copies of one direction run one
+// after the other, and max_inflight limits the sum over all chunks.
 struct CopyQueues {
   std::shared_ptr<const Stream> d2h, h2d;  // Null until an offloader has copies.
   // d2h copies that compute has not waited for, oldest first.

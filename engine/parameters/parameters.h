@@ -107,8 +107,8 @@ class Parameters {
   const Fp8Scaling& scaling_of_inputs() const { return scaling_of_inputs_; }
   const Fp8Scaling& scaling_of_gradients() const { return scaling_of_gradients_; }
   const Fp8Pending& pending() const { return pending_; }
-  // Where ranks gather codes: the first function takes the amaxes of this rank's rows, the second
-  // makes their codes, by the amaxes of `shard_amaxes().whole`.
+  // Ranks that gather codes quantise their own rows: measure_shards() takes the rows' amaxes, and
+  // quantise_shards() makes their codes by the amaxes of all ranks, `shard_amaxes().whole`.
   const Fp8ShardAmaxes& shard_amaxes() const { return shard_amaxes_; }
   void measure_shards(const Stream& stream) const;
   void quantise_shards(const Stream& stream, const ExponentRule& rule) const;

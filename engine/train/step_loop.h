@@ -155,7 +155,7 @@ class StepLoop {
   std::vector<NamedTensor> activations(const MicrobatchPass& pass);
   // The named tensors that its backward pass writes.
   std::vector<NamedTensor> left_by_backward(int slot);
-  // What an evaluation leaves of a microbatch in all chunks.
+  // Returns the tensors that an evaluation's microbatch leaves in the slots of all chunks.
   std::vector<NamedTensor> evaluated(const MicrobatchPass& pass);
   std::vector<NamedTensor> evaluated_in(const Chunk& chunk, int slot);
   void report_backward(const MicrobatchPass& pass);

@@ -101,18 +101,18 @@ MadeProduct make_product(const Fp8Family& family, std::uint64_t seed, std::int64
                         .got = got[e],
                         .want = want[e]};
     }
-    result.dots += kRows * kColumns;
+    result.sums += kRows * kColumns;
   };
 }
 
 }  // namespace
 
 // The model is slow: every core of the host computes it for another product.
-Fp8Calibration calibrate_fp8(Backend& backend, std::int64_t dots, std::uint64_t seed,
+Fp8Calibration calibrate_fp8(Backend& backend, std::int64_t sums, std::uint64_t seed,
                              std::int64_t run) {
   Fp8Calibration result;
   DeviceProduct device(backend);
-  for (std::uint64_t round = 0; result.dots < dots; ++round) {
+  for (std::uint64_t round = 0; result.sums < sums; ++round) {
     const std::uint64_t own = mix64(seed * 0x9E3779B97F4A7C15u + round);
     std::vector<std::future<MadeProduct>> made;
     for (const Fp8Family& family : kFp8Families) {
@@ -137,7 +137,7 @@ std::string text(const Fp8Difference& d) {
 }
 
 boost::json::object to_json(const Fp8Calibration& result) {
-  boost::json::object found{{"sums", result.dots}, {"differences", result.differences}};
+  boost::json::object found{{"sums", result.sums}, {"differences", result.differences}};
   if (result.first) found["first"] = text(*result.first);
   return found;
 }

@@ -17,13 +17,13 @@ struct Fp8Difference {
   float got = 0, want = 0;
 };
 struct Fp8Calibration {
-  std::int64_t dots = 0, differences = 0;
+  std::int64_t sums = 0, differences = 0;
   std::optional<Fp8Difference> first;
 };
 
-// Tests at least `dots` sums of 288 places of every family of kernels/core/fp8_families.h, in all
+// Tests at least `sums` sums of 288 places of every family of kernels/core/fp8_families.h, in all
 // pairs of types. `run` is how many places of the model meet in one chain.
-Fp8Calibration calibrate_fp8(Backend& backend, std::int64_t dots, std::uint64_t seed,
+Fp8Calibration calibrate_fp8(Backend& backend, std::int64_t sums, std::uint64_t seed,
                              std::int64_t run = kFp8Run);
 
 // One line: the family, the types, both results.

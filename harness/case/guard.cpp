@@ -52,12 +52,12 @@ void guard_tensor_cores(Backend& backend) {
 }
 
 void guard_fp8(Backend& backend) {
-  constexpr std::int64_t kDots = 4000;
+  constexpr std::int64_t kSums = 4000;
   const DeviceInfo& device = backend.info();
   const std::string refused = kRefused + device.name + " (" + architecture_of(device) + "): ";
   if (architecture_of(device) != "sm_90")
     throw WorldError(refused + "the sums of its fp8 tensor cores are not known");
-  const Fp8Calibration result = calibrate_fp8(backend, kDots, 1);
+  const Fp8Calibration result = calibrate_fp8(backend, kSums, 1);
   if (result.first)
     throw WorldError(refused + "its fp8 tensor cores are not the model's\n" + text(*result.first));
 }

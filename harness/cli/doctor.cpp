@@ -122,7 +122,7 @@ bool calibrate_device_in_fp8(Backend& backend, const Options& options, boost::js
       "              fp8: %lld sums of 288 products, %lld differ from the model (F %d, groups of "
       "%d, "
       "runs of %d)\n",
-      static_cast<long long>(result.dots), static_cast<long long>(result.differences), kFp8Fraction,
+      static_cast<long long>(result.sums), static_cast<long long>(result.differences), kFp8Fraction,
       kFp8Group, static_cast<int>(kFp8Run));
   if (result.first) std::printf("%s\n", text(*result.first).c_str());
   return result.differences == 0;

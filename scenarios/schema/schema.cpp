@@ -3,8 +3,9 @@
 #include "scenarios/documents/layout.h"
 #include "scenarios/fp8.h"
 #include "scenarios/pass_order.h"
-#include "scenarios/schema/brackets.h"
 #include "scenarios/schema/judge.h"
+#include "scenarios/schema/make_key.h"
+#include "scenarios/schema/texts.h"
 #include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
@@ -17,71 +18,7 @@ constexpr std::int64_t kMostFactor = 100'000'000'000;
 
 constexpr std::int64_t whole(std::int64_t value) { return value * 1'000'000; }
 
-template <class Type, class Get, class Set>
-Key key(const char* path, Meaning meaning, Type type, Get get, Set set) {
-  Key made(path, meaning, type);
-  made.copy = [=](const Scenario& from, Scenario& to) { set(to, get(from)); };
-  made.write = [=](const Scenario& scenario, Style style) {
-    return type.write(get(scenario), style);
-  };
-  made.read = [=](const Item& item, Scenario& scenario) {
-    if (auto value = type.read(item)) set(scenario, std::move(*value));
-  };
-  return made;
-}
-
-template <class Type, class Member>
-Key key(const char* path, Meaning meaning, Type type, Member member) {
-  return key(path, meaning, type, member,
-             [=](Scenario& s, typename Type::Value v) { member(s) = std::move(v); });
-}
-
-// Elsewhere the key says nothing, and no form of a scenario has it.
-Key counts_if(Key key, bool (*is_read)(const Scenario&)) {
-  key.counts = is_read;
-  return key;
-}
-
-template <class... Kind>
-Key only_for(Key key, Kind... kind) {
-  key.counts = [=](const Scenario& s) { return ((s.data.kind == kind) || ...); };
-  return key;
-}
-
-// A list in lists: whoever writes too few brackets is told all levels at once, instead of that each
-// number should be a list.
-Key nested(Key key, int levels, const char* shape) {
-  key.read = [read = key.read, path = key.path, levels, shape](const Item& item,
-                                                               Scenario& scenario) {
-    const int written = levels_of_brackets(item.node).value_or(levels);
-    if (written >= levels) return read(item, scenario);
-    std::string mended = numbers_as_written(item.node);
-    for (int i = written; i < levels && !mended.empty(); ++i)
-      mended = write_list({mended}, Style::yaml);
-    item.faults.add("Y05", item.node.place, path,
-                    (written == 0 ? "has no" : "has " + std::to_string(written)) +
-                        (written == 1 ? " level of brackets" : " levels of brackets"),
-                    std::string("it takes ") + shape, mended);
-  };
-  return key;
-}
-
-// A key that schema 1 gained after its first tokens were printed. The canonical form has it only
-// where it differs from its default, so that older canonical forms and tokens keep their bytes.
-Key added(Key key) {
-  key.is_left_out = [write = key.write](const Scenario& s) {
-    return write(s, Style::json) == write(Scenario(), Style::json);
-  };
-  return key;
-}
-
-// The same for a key whose default follows from others.
-Key unless(Key key, bool (*is_default)(const Scenario&)) {
-  key.is_left_out = is_default;
-  return key;
-}
-
-// The same for cuda_graph.max_seqlen, whose default is another key's value.
+// Left out like a key of unless(): its default is another key's value.
 Key max_seqlen_key() {
   Key made =
       key("cuda_graph.max_seqlen",
@@ -97,59 +34,6 @@ Key max_seqlen_key() {
   return made;
 }
 
-bool is_lower_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
-
-bool is_name(const std::string& text) {
-  return !text.empty() && text.size() <= 64 && is_lower_or_digit(text.front()) &&
-         std::all_of(text.begin(), text.end(),
-                     [](char c) { return is_lower_or_digit(c) || c == '_' || c == '-'; });
-}
-
-std::string name_near(const std::string& text) {
-  std::string name;
-  for (char c : text) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    if (c == ' ' || c == '.' || c == '/') c = '-';
-    if (is_lower_or_digit(c) || (!name.empty() && (c == '_' || c == '-'))) name += c;
-  }
-  return name.empty() ? "a-name" : name.substr(0, 64);
-}
-
-bool is_pattern(const std::string& text) {
-  return !text.empty() && text.size() <= 128 && text.find_first_not_of("M*-E") == std::string::npos;
-}
-
-std::string pattern_near(const std::string& text) {
-  std::string pattern;
-  for (const char c : text) {
-    const char upper = c == 'm' ? 'M' : c == 'e' ? 'E' : c;
-    if (std::string("M*-E").find(upper) != std::string::npos) pattern += upper;
-  }
-  return "\"" + (pattern.empty() ? "M*-" : pattern.substr(0, 128)) + "\"";
-}
-
-bool is_digest(const std::string& text) {
-  return text.empty() ||
-         (text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string::npos);
-}
-
-const auto kNoNearest = [](const std::string&) { return std::string(); };
-
-const Text kName{"[a-z0-9][a-z0-9_-]{0,63}", R"("pattern":"^[a-z0-9][a-z0-9_-]{0,63}$")", is_name,
-                 name_near};
-const Text kDescription{"up to 500 characters", R"("maxLength":500)",
-                        [](const std::string& t) { return characters(t) <= 500; },
-                        [](const std::string&) { return std::string("its first 500 characters"); }};
-const Text kPattern{"1 to 128 symbols of M * - E", R"("pattern":"^[M*E-]{1,128}$")", is_pattern,
-                    pattern_near};
-const Text kPath{"the path of a file or folder", R"("minLength":1)",
-                 [](const std::string& t) { return !t.empty(); }, kNoNearest};
-const Text kDigest{"32 hex digits in lower case, or \"\"", R"("pattern":"^([0-9a-f]{32})?$")",
-                   is_digest, [](const std::string&) { return std::string("\"\""); }};
-const Text kRole{"the name of a role", R"("minLength":1)",
-                 [](const std::string& t) { return !t.empty(); },
-                 [](const std::string&) { return std::string("assistant"); }};
-
 #define AT(member) \
   [](auto& s) -> auto& { return s.member; }
 
@@ -164,9 +48,10 @@ void add_head(std::vector<Key>& keys) {
   };
   schema.write = [](const Scenario&, Style) { return std::string("1"); };
   keys.push_back(schema);
-  keys.push_back(key("name", {"the name in reports and file names; required"}, kName, AT(name)));
-  keys.push_back(key("description", {"what the scenario is for; changes nothing"}, kDescription,
-                     AT(description)));
+  keys.push_back(
+      key("name", {"the name in reports and file names; required"}, name_text(), AT(name)));
+  keys.push_back(key("description", {"what the scenario is for; changes nothing"},
+                     description_text(), AT(description)));
   keys.push_back(
       key("numerics",
           {"the precisions: the file is run once in each; required in files under scenarios/"},
@@ -181,7 +66,7 @@ void add_model(std::vector<Key>& keys) {
             "it, since a bare "
             "leading * is an alias (Y02)",
             "layers"},
-           kPattern, AT(model.pattern)),
+           pattern_text(), AT(model.pattern)),
        key("model.hidden", {"width of the residual stream", "features"}, Int{1, 16384},
            AT(model.hidden)),
        key("model.vocab",
@@ -330,11 +215,11 @@ void add_data(std::vector<Key>& keys) {
                    "(`text`, or `messages` as "
                    "\"role: content\\n\"), packed next-fit, cyclically. Kind distribution: see "
                    "data.distribution.histogram"},
-                  kPath, AT(data.path))),
+                  path_text(), AT(data.path))),
        stored(key(
            "data.digest",
            {"MD5 of the bytes at data.path; written by tools, other bytes are then refused (Y08)"},
-           kDigest, AT(data.digest))),
+           digest_text(), AT(data.digest))),
        key("data.long_documents",
            {"policy for documents longer than pack_length; computed: split for text, jsonl. A "
             "piece is a document"},
@@ -355,7 +240,7 @@ void add_data(std::vector<Key>& keys) {
            AT(data.mask.microbatches)),
        only_for(key("data.mask.roles",
                     {"jsonl `messages`: only bytes of these roles' contents are targets"},
-                    List<Text>{kRole}, AT(data.mask.roles)),
+                    List<Text>{role_text()}, AT(data.mask.roles)),
                 DataKind::jsonl),
        key("data.tail",
            {"rows after the last document: a slot of its own that counts against max_packed_seqs, "
