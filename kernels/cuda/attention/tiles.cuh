@@ -4,15 +4,13 @@
 
 #include "kernels/core/packed_documents.h"
 #include "kernels/cuda/attention/attention.cuh"
-#include "kernels/cuda/common/barrier.cuh"
 #include "kernels/cuda/common/fragment.cuh"
+#include "kernels/cuda/common/panels.cuh"
 #include "kernels/cuda/common/reduce.cuh"
-#include "kernels/cuda/common/wgmma.cuh"
 
 namespace lockstep {
 
-inline constexpr int kWarpgroup = 128;  // Threads.
-inline constexpr int kOwnRows = 64;     // Per warpgroup.
+inline constexpr int kOwnRows = 64;  // Per warpgroup.
 
 // A block: one warpgroup loads and `kConsumers_` compute. Two share the streamed rows of a tile;
 // one alone takes less than half the time per step, which counts where tiles are few.
@@ -110,47 +108,6 @@ __device__ __forceinline__ int rank_of(int round) {
          (__popc(static_cast<unsigned>(round)) % 2 == 0 ? block : blocks - 1 - block);
 }
 
-// The rows of one head in panels. Channels past the head and rows past the document are +0.
-template <int kRows, int kWidth>
-struct HeadPanels {
-  static constexpr std::uint32_t kPanel = kRows * kPanelRow;
-  static constexpr std::uint32_t kBytes = kWidth / 64 * kPanel;
-
-  // Called by a warpgroup. Copies may still be in flight when it returns.
-  static __device__ __forceinline__ void fill(std::uint32_t to, const In<bf16>& from,
-                                              std::int64_t first, int rows, std::int64_t column,
-                                              int hd) {
-    constexpr int kChunks = kWidth / 8;
-    constexpr int kStride =
-        kWarpgroup / kChunks;  // A multiple of 8: all rows of a thread have one permutation.
-    const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
-    const int chunk = thread % kChunks;
-    const int row = thread / kChunks;
-    const bf16* const head = from.data + first * from.pitch + column;
-    const bf16* source = head + row * from.pitch + 8 * chunk;
-    const bool any = 8 * chunk < hd;
-    to += static_cast<std::uint32_t>(chunk / 8) * kPanel + panel_place(row, chunk % 8);
-    if (moves_vec8(head, from.pitch) && hd % 8 == 0) {
-      const std::int64_t stride = kStride * from.pitch;
-#pragma unroll
-      for (int i = 0; i < kRows; i += kStride) {
-        copy_16(to + i * kPanelRow, source, any && row + i < rows);
-        source += stride;
-      }
-    } else {
-      for (int i = 0; i < kRows; i += kStride) {
-        Vec8 eight = {};
-        if (any && row + i < rows)
-          eight = load_vec8(source + i * from.pitch, hd - 8 * chunk, false);
-        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + i * kPanelRow),
-                     "r"(eight.pairs[0]), "r"(eight.pairs[1]), "r"(eight.pairs[2]),
-                     "r"(eight.pairs[3])
-                     : "memory");
-      }
-    }
-  }
-};
-
 // Hands over buffers of the loading warpgroup. A buffer is announced when the next one has been
 // requested, or before the warpgroup has to wait.
 class Producer {
@@ -178,19 +135,6 @@ class Producer {
     open_->arrive();
   }
   Barrier* open_ = nullptr;
-};
-
-// A stage of a ring of buffers, with its barriers' phase.
-template <int kStages>
-struct PipelineState {
-  int stage = 0;
-  std::uint32_t phase = 0;
-  __device__ __forceinline__ void next() {
-    if (++stage == kStages) {
-      stage = 0;
-      phase ^= 1;
-    }
-  }
 };
 
 // c[m, n] = DOT over the channels of rows m of `own` and n of `others`.

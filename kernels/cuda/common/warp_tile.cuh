@@ -2,6 +2,7 @@
 // blocks at a time), asynchronous copies into them, and stores of rows of results.
 #pragma once
 
+#include "kernels/cuda/common/barrier.cuh"
 #include "kernels/cuda/common/fragment.cuh"
 
 namespace lockstep {
@@ -18,17 +19,13 @@ struct SharedTile {
   }
 };
 
-__device__ __forceinline__ std::uint32_t place_in_shared(const void* shared) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
-}
-
 // Lanes 8q .. 8q + 7 give the rows of block q; lane (g, t) receives columns 2t, 2t + 1 of row g of
 // each block.
 __device__ __forceinline__ void take_blocks(std::uint32_t& r0, std::uint32_t& r1, std::uint32_t& r2,
                                             std::uint32_t& r3, const bf16* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)
-               : "r"(place_in_shared(row))
+               : "r"(shared_address(row))
                : "memory");
 }
 // The same for the transposed blocks: rows 2t, 2t + 1 of column g.
@@ -37,7 +34,7 @@ __device__ __forceinline__ void take_blocks_across(std::uint32_t& r0, std::uint3
                                                    const bf16* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)
-               : "r"(place_in_shared(row))
+               : "r"(shared_address(row))
                : "memory");
 }
 
@@ -82,27 +79,15 @@ __device__ __forceinline__ void start_copy(SharedTile<kRows, kColumns>& to, cons
     const int i = e / kPieces;
     const int k = e % kPieces * 8;
     const bool inside = i < rows;
-    asm volatile(
-        "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place_in_shared(&to.row[i][k])),
-        "l"(from + (inside ? i : 0) * pitch + k), "r"(inside ? 16 : 0)
-        : "memory");
+    copy_16(shared_address(&to.row[i][k]), from + (inside ? i : 0) * pitch + k, inside);
   }
 }
 // Starts a copy of 4 bytes; if not `inside`, it writes +0 and reads nothing.
 __device__ __forceinline__ void start_copy_4(void* to, const void* from, bool inside) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(place_in_shared(to)), "l"(from),
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from),
                "r"(inside ? 4 : 0)
                : "memory");
 }
-__device__ __forceinline__ void close_copies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-// Waits for all but the last `kOpen` groups of the thread's copies.
-template <int kOpen>
-__device__ __forceinline__ void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kOpen) : "memory");
-}
-
 __device__ __forceinline__ float low_of(std::uint32_t pair) { return from_bits(pair << 16); }
 __device__ __forceinline__ float high_of(std::uint32_t pair) {
   return from_bits(pair & 0xffff0000u);

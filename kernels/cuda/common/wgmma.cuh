@@ -61,7 +61,7 @@ __device__ __forceinline__ void warpgroup_fence_operand(float (&d)[kTiles][4]) {
 
 // d[m, n] = FDA16(a[m, 0..15], b[n, 0..15], keep ? d[m, n] : +0). Warp w of the warpgroup holds
 // rows 16w to 16w + 15; d[x] is the fragment (mma.cuh) of the columns 8x to 8x + 7, a in registers
-// that of the left factor. kAcross: the rows of b run across k.
+// that of the left factor. kAcross: the rows of b run across k; kLeftAcross: those of a.
 template <int kAcross>
 __device__ __forceinline__ void wgmma(float (&d)[8][4], std::uint64_t a, std::uint64_t b,
                                       int keep) {
@@ -98,7 +98,7 @@ __device__ __forceinline__ void wgmma(float (&d)[8][4], const std::uint32_t (&a)
         "+f"(d[7][2]), "+f"(d[7][3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep), "n"(kAcross));
 }
-template <int kAcross>
+template <int kAcross, int kLeftAcross = 0>
 __device__ __forceinline__ void wgmma(float (&d)[16][4], std::uint64_t a, std::uint64_t b,
                                       int keep) {
   asm volatile(
@@ -110,7 +110,7 @@ __device__ __forceinline__ void wgmma(float (&d)[16][4], std::uint64_t a, std::u
       "%41, %42, %43, "
       "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "
       "%62, %63"
-      "}, %64, %65, p, 1, 1, 0, %67;\n}"
+      "}, %64, %65, p, 1, 1, %68, %67;\n}"
       : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
         "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
         "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
@@ -123,7 +123,7 @@ __device__ __forceinline__ void wgmma(float (&d)[16][4], std::uint64_t a, std::u
         "+f"(d[13][0]), "+f"(d[13][1]), "+f"(d[13][2]), "+f"(d[13][3]), "+f"(d[14][0]),
         "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]), "+f"(d[15][0]), "+f"(d[15][1]),
         "+f"(d[15][2]), "+f"(d[15][3])
-      : "l"(a), "l"(b), "r"(keep), "n"(kAcross));
+      : "l"(a), "l"(b), "r"(keep), "n"(kAcross), "n"(kLeftAcross));
 }
 template <int kAcross>
 __device__ __forceinline__ void wgmma(float (&d)[16][4], const std::uint32_t (&a)[4],

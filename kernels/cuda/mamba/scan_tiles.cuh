@@ -259,6 +259,29 @@ __device__ __forceinline__ void group_products(PairSums& g,
   }
 }
 
+// expn of eight numbers. They advance together step by step: left to itself, the assembler saves
+// registers and computes one after the other. The clamp of expn is not needed, since what it keeps
+// from overflowing becomes +0.
+__device__ __forceinline__ void expn_of_eight(float (&x)[2][4]) {
+  float t[2][4];
+  float p[2][4];
+  const auto each = [](auto step) {
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) step(k, e);
+    }
+  };
+  each([&](int k, int e) { t[k][e] = fma(x[k][e], kLog2E, kRound); });
+  each([&](int k, int e) { p[k][e] = exp_remainder(x[k][e], t[k][e]); });
+  each([&](int k, int e) { p[k][e] = exp_poly(p[k][e]); });
+  each([&](int k, int e) { p[k][e] = from_bits(bits(p[k][e]) + (bits(t[k][e]) << 23)); });
+  each([&](int k, int e) {
+    const float clamped = x[k][e] >= -87.0f ? p[k][e] : 0.0f;
+    x[k][e] = x[k][e] == x[k][e] ? clamped : quiet_nan();
+  });
+}
+
 // R128 over the head's 64 channels of fma(a[p], b[p], acc), for the lane's row g (h = 0) or g + 8
 // (h = 1). product(x, e) is the product of element e in columns 8x .. 8x + 7. Every lane of a row
 // has the result.

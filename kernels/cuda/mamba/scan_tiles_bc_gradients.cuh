@@ -81,6 +81,15 @@ __device__ __forceinline__ void add_pairs(GroupOutputsShared& shared,
       fda16(dot.c[0], dy[k], b[0]);
       fda16(dot.c[1], dy[k], b[1]);
     }
+    float between[2][4];
+#pragma unroll
+    for (int x = 0; x < 2; ++x) {
+      const float2 cs =
+          *reinterpret_cast<const float2*>(&shared.decay.cs[16 * s + 8 * x + 2 * lane_place()]);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) between[x][e] = sub(own_cs[e / 2], e % 2 == 0 ? cs.x : cs.y);
+    }
+    expn_of_eight(between);
     float kk[2][4] = {};
     if (!is_first) shared.kk.get(kk, sixteen(own_sixteen(), s));
 #pragma unroll
@@ -88,7 +97,7 @@ __device__ __forceinline__ void add_pairs(GroupOutputsShared& shared,
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int j = 16 * s + 8 * x + 2 * lane_place() + e % 2;
-        const float pair = mul(dot.c[x][e], shared.decay.between(own_cs[e / 2], j));
+        const float pair = mul(dot.c[x][e], between[x][e]);
         kk[x][e] = add(kk[x][e], j <= own + 8 * (e / 2) ? pair : 0.0f);
       }
     }

@@ -144,7 +144,6 @@ __device__ __forceinline__ void each_document(const Op& op, const Walk& walk) {
     const ChunkedDocument document(op, index);
     if (document.chunks == 0) continue;
     walk(document, head);
-    __syncthreads();  // The next document takes the shared memory.
   }
 }
 

@@ -51,7 +51,6 @@ template <bool own_is_later>
 __device__ __forceinline__ void mixing_step(std::uint32_t (&a)[4], const PairSums& g, int s,
                                             const TileDecay& decay, const float (&own_cs)[2]) {
   float m[2][4];
-  g.get(m, own_is_later ? sixteen(own_sixteen(), s) : sixteen(s, own_sixteen()));
 #pragma unroll
   for (int x = 0; x < 2; ++x) {
     const int place = 8 * x + 2 * lane_place();
@@ -59,10 +58,16 @@ __device__ __forceinline__ void mixing_step(std::uint32_t (&a)[4], const PairSum
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const float other_cs = e % 2 == 0 ? cs.x : cs.y;
-      const float between =
-          own_is_later ? sub(own_cs[e / 2], other_cs) : sub(other_cs, own_cs[e / 2]);
-      m[x][e] = mul(m[x][e], expn(between));
+      m[x][e] = own_is_later ? sub(own_cs[e / 2], other_cs) : sub(other_cs, own_cs[e / 2]);
     }
+  }
+  expn_of_eight(m);
+  float of_group[2][4];
+  g.get(of_group, own_is_later ? sixteen(own_sixteen(), s) : sixteen(s, own_sixteen()));
+#pragma unroll
+  for (int x = 0; x < 2; ++x) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) m[x][e] = mul(of_group[x][e], m[x][e]);
   }
   if (s == own_sixteen()) {
 #pragma unroll
