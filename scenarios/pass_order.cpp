@@ -91,9 +91,29 @@ std::vector<std::int64_t> chunk_slots(const Scenario& scenario, std::int64_t sta
   return slots;
 }
 
+std::int64_t slots_of_piece(const Scenario& scenario, std::int64_t piece) {
+  const std::int64_t stages = scenario.parallel.pipeline;
+  return chunk_slots(scenario, piece % stages).at(piece / stages);
+}
+
 std::vector<std::int64_t> blocks_of_pieces(std::int64_t blocks, std::int64_t pieces) {
   std::vector<std::int64_t> list(pieces, blocks / pieces);
   for (std::int64_t i = 0; i < blocks % pieces; ++i) ++list[i];
+  return list;
+}
+
+std::vector<std::int64_t> stages_of_layers(const Scenario& scenario) {
+  const std::vector<Scenario::Block> blocks = scenario.blocks();
+  const std::int64_t stages = scenario.parallel.pipeline;
+  std::vector<std::int64_t> list;
+  std::int64_t piece = 0;
+  std::size_t block = 0;
+  for (const std::int64_t count :
+       blocks_of_pieces(std::ssize(blocks), stages * scenario.parallel.chunks)) {
+    for (std::int64_t i = 0; i < count; ++i)
+      list.insert(list.end(), blocks[block++].count, piece % stages);
+    ++piece;
+  }
   return list;
 }
 

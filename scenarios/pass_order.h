@@ -61,6 +61,19 @@ std::vector<std::int64_t> chunk_slots(const Scenario& scenario, std::int64_t sta
 // where the blocks do not divide. Piece k is chunk k / pipeline of stage k % pipeline.
 std::vector<std::int64_t> blocks_of_pieces(std::int64_t blocks, std::int64_t pieces);
 
+inline std::int64_t pieces_of(const Scenario& scenario) {
+  return scenario.parallel.pipeline * scenario.parallel.chunks;
+}
+std::int64_t slots_of_piece(const Scenario& scenario, std::int64_t piece);
+
+// The stage of each symbol of the pattern.
+std::vector<std::int64_t> stages_of_layers(const Scenario& scenario);
+
+// Ranks of the run: rank p * parallel.data + d is rank d of stage p.
+inline std::int64_t ranks_of_run(const Scenario& scenario) {
+  return scenario.parallel.data * scenario.parallel.pipeline;
+}
+
 // training.in_flight where it follows: the slots of the first chunk, which every microbatch enters
 // first and leaves last.
 std::int64_t scheduled_depth(const Scenario& scenario);

@@ -1,6 +1,6 @@
 // Collectives between the ranks of a run. Every rank makes the same calls in the same order. A call
 // is ordered on its stream, and after the previous call of the communicator even if that used
-// another stream: a communicator is one queue.
+// another stream: a communicator is one queue. Beside them ranks send to one another.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,12 @@
 #include "kernels/core/require.h"
 
 namespace lockstep {
+
+// A way from one rank to another. What is sent for one purpose arrives in the order of sending.
+struct TransferWay {
+  int from, to;
+  const char* purpose;
+};
 
 class Communicator {
  public:
@@ -62,14 +68,37 @@ class Communicator {
   // calls.
   virtual void launch(const Stream&, const Ledger&, const std::function<void()>& body) { body(); }
 
+  // Point to point, outside of captures and dry runs. All ranks name all ways of the run, in the
+  // same order, before the first is used.
+  virtual void connect(const std::vector<TransferWay>&) {}
+  // Both ranks give the same name and `bytes`. No host waits for the receiver of what it sends.
+  // `from` must not be written before the receiver has read it: what the receiver sends later may
+  // say so, or await_sent().
+  virtual void send(const Stream&, const CollectiveName&, const void*, std::size_t, int) {
+    require(false, "one rank alone has nobody to send to");
+  }
+  // The host waits until `from` has called send().
+  virtual void receive(const Stream&, const CollectiveName&, void*, std::size_t, int) {
+    require(false, "one rank alone has nobody to receive from");
+  }
+  // Work that is put on the stream from now on comes after `to` has read all that was sent to it.
+  // Not while it may wait for something that this rank is still to send.
+  virtual void await_sent(const Stream&, int) {}
+  // The communicator of some of the ranks, ascending, of which this one is one. Each rank asks for
+  // its group at the same time; collectives of different groups have no common order.
+  virtual std::unique_ptr<Communicator> group(const std::vector<int>&) {
+    require(false, "one rank alone is no group of others");
+    return nullptr;
+  }
+
   // Returns when the host of every rank has called it. It orders no work on the device.
   virtual void barrier() = 0;
   // The words of every rank, in the order of ranks. For judges and reports only: never for training
   // data, and it orders no work on the device.
   virtual std::vector<std::string> all_gather_object(const std::string& words) = 0;
 
-  // The number of calls, for the non-vacuity rules. Calls in captured graphs count once a launch,
-  // calls of dry runs never, and barriers are not counted.
+  // The number of calls, for the non-vacuity rules, and of sends. Calls in captured graphs count
+  // once a launch, calls of dry runs never, and barriers are not counted.
   std::int64_t collectives = 0;
 };
 

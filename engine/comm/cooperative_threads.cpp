@@ -49,10 +49,18 @@ void CooperativeThreads::run(const std::function<void(int thread)>& body) {
 }
 
 bool CooperativeThreads::arrive_and_wait(int thread) {
+  return wait(thread, [&] { return turnstile_.arrive_and_wait(thread); });
+}
+
+bool CooperativeThreads::wait_until(int thread, const std::function<bool()>& holds) {
+  return wait(thread, [&] { return turnstile_.wait_until(thread, holds); });
+}
+
+bool CooperativeThreads::wait(int thread, const std::function<Turnstile::Outcome()>& turnstile) {
   require(!device_.capturing() && !device_.in_dry_run(),
           "ranks meet outside of captures and dry runs");
   const StepLocation place = device_.place;
-  const Turnstile::Outcome outcome = turnstile_.arrive_and_wait(thread);
+  const Turnstile::Outcome outcome = turnstile();
   device_.place = place;
   device_.turn_of(rank_of(thread));
   if (outcome == Turnstile::Outcome::stopped) throw RankStopped{};

@@ -31,9 +31,13 @@ class CooperativeThreads {
   // Called within `body`; returns when all threads have arrived. False, in one of them, if a thread
   // has ended and will not arrive.
   bool arrive_and_wait(int thread);
+  // Called within `body`; returns when `holds`. False, in one of them, if no thread will make it
+  // so.
+  bool wait_until(int thread, const std::function<bool()>& holds);
   bool has_ended(int thread) { return turnstile_.has_ended(thread); }
 
  private:
+  bool wait(int thread, const std::function<Turnstile::Outcome()>& turnstile);
   int rank_of(int thread) const { return at(ranks_, thread); }
   Device& device_;
   std::vector<int> ranks_;

@@ -1,6 +1,7 @@
 #include "engine/comm/local_communicator.h"
 
-#include <numeric>
+#include <algorithm>
+#include <utility>
 
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
@@ -15,26 +16,21 @@ std::byte* part(void* memory, int rank, std::size_t bytes) {
   return static_cast<std::byte*>(memory) + static_cast<std::size_t>(rank) * bytes;
 }
 
-// 0, 1, ...
-std::vector<int> all_of(int size) {
-  std::vector<int> ranks(size);
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
 }  // namespace
 
-LocalRanks::LocalRanks(Device& device, int size, std::uint64_t seed)
-    : device(device), threads(device, all_of(size), seed) {
-  for (int rank = 0; rank < size; ++rank) ranks.emplace_back(device);
+LocalRanks::LocalRanks(Device& device, CooperativeThreads& threads, std::vector<int> numbers)
+    : device(device), threads(threads), numbers(std::move(numbers)) {
+  for (std::size_t rank = 0; rank < this->numbers.size(); ++rank) ranks.emplace_back(device);
 }
 
 std::string LocalRanks::report() {
   std::string said;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    said += (rank > 0 ? "; rank " : "rank ") + std::to_string(rank) +
-            (threads.has_ended(static_cast<int>(rank)) ? " has ended after " : " waits in ") +
-            text(ranks[rank].ledger.last());
+    const int number = numbers[rank];
+    const auto receives = awaited.find(number);
+    said += (rank > 0 ? "; rank " : "rank ") + std::to_string(number) +
+            (threads.has_ended(number) ? " has ended after " : " waits in ") +
+            text(receives != awaited.end() ? receives->second : ranks[rank].ledger.last());
   }
   return said;
 }
@@ -61,9 +57,9 @@ void LocalCommunicator::all_to_all(const Stream& stream, const CollectiveName& n
 // The checker sees a barrier as an edge between hosts. The turns that collectives and
 // all_gather_object take are none: other transports have no such edges.
 void LocalCommunicator::barrier() {
-  all_.device.meets(false);
+  if (all_.are_all()) all_.device.meets(false);
   all_gather_object("");
-  all_.device.meets(true);
+  if (all_.are_all()) all_.device.meets(true);
 }
 
 std::vector<std::string> LocalCommunicator::all_gather_object(const std::string& words) {
@@ -90,9 +86,15 @@ void LocalCommunicator::post(const Stream& stream, CollectiveKind kind, const Co
   compare();
 }
 
+// A group meets without the others.
 void LocalCommunicator::pass_the_turn() {
-  if (!all_.threads.arrive_and_wait(rank_))
-    throw CollectiveHang("ranks wait for one that has ended: " + all_.report());
+  const auto came = [this, mine = ++me_.arrivals] {
+    return std::all_of(all_.ranks.begin(), all_.ranks.end(),
+                       [=](const LocalRank& rank) { return rank.arrivals >= mine; });
+  };
+  const bool met = all_.are_all() ? all_.threads.arrive_and_wait(thread())
+                                  : all_.threads.wait_until(thread(), came);
+  if (!met) throw CollectiveHang("ranks wait for one that has ended: " + all_.report());
 }
 
 // A rank that had its turn before this one may be a call ahead.
@@ -116,6 +118,75 @@ void LocalCommunicator::finish(const Stream& stream) {
     if (peer != rank_) stream.wait(at(peer).done);
   }
   stream.record(me_.over);
+}
+
+// ---- Point to point -----------------------------------------------------------------------------
+
+LocalMessage& LocalWay::add(Device& device) {
+  while (!sent.empty() && sent.front()->is_taken) {
+    spare.push_back(std::move(sent.front()));
+    sent.pop_front();
+  }
+  if (spare.empty()) spare.push_back(std::make_unique<LocalMessage>(device));
+  sent.push_back(std::move(spare.front()));
+  spare.pop_front();
+  sent.back()->is_taken = false;
+  return *sent.back();
+}
+
+void LocalCommunicator::send(const Stream& stream, const CollectiveName& name, const void* from,
+                             std::size_t bytes, int to) {
+  require(stream.capture_status() == CaptureStatus::none, "nothing is sent in a capture");
+  LocalMessage& message = all_.ways[{rank_, to}].add(all_.device);
+  message.call = call_of_transfer(name, bytes, stream.name());
+  message.from = from;
+  stream.record(message.ready);
+  all_.device.count(stream, collectives);
+}
+
+// Messages of one purpose and piece come in order; those of others may have come before.
+void LocalCommunicator::receive(const Stream& stream, const CollectiveName& name, void* to,
+                                std::size_t bytes, int from) {
+  require(stream.capture_status() == CaptureStatus::none, "nothing is received in a capture");
+  const CollectiveCall call = call_of_transfer(name, bytes, stream.name());
+  auto& sent = all_.ways[{from, rank_}].sent;
+  const auto next = [&] {
+    return std::find_if(sent.begin(), sent.end(), [&](const auto& one) {
+      return !one->is_taken && one->call.is_on_the_way_of(call);
+    });
+  };
+  all_.awaited[rank_] = call;
+  const bool came = all_.threads.wait_until(thread(), [&] { return next() != sent.end(); });
+  if (!came) {
+    throw CollectiveHang("rank " + std::to_string(from) +
+                         " does not send what is awaited: " + all_.report());
+  }
+  all_.awaited.erase(rank_);
+  LocalMessage& message = **next();
+  require_same_call(rank_, call, from, message.call);
+  stream.wait(message.ready);
+  if (bytes > 0) stream.copy(to, message.from, bytes, CopyKind::device_to_device);
+  stream.record(message.read);
+  message.is_taken = true;
+}
+
+void LocalCommunicator::await_sent(const Stream& stream, int to) {
+  for (const auto& message : all_.ways[{rank_, to}].sent) {
+    const bool came = all_.threads.wait_until(thread(), [&] { return message->is_taken; });
+    if (!came) throw CollectiveHang("what was sent is not received: " + all_.report());
+    stream.wait(message->read);
+  }
+}
+
+std::unique_ptr<Communicator> LocalCommunicator::group(const std::vector<int>& ranks) {
+  const auto own = std::find(ranks.begin(), ranks.end(), rank_);
+  require(all_.are_all() && own != ranks.end(), "a rank is in its group");
+  std::unique_ptr<LocalRanks>& group = all_.groups[ranks];
+  if (group == nullptr) {
+    group = std::make_unique<LocalRanks>(all_.device, all_.threads, ranks);
+    group->whole = &all_;
+  }
+  return std::make_unique<LocalCommunicator>(*group, static_cast<int>(own - ranks.begin()));
 }
 
 }  // namespace lockstep

@@ -8,17 +8,21 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "engine/comm/graph_calls.h"
 #include "engine/device/backend_communicator.h"
 #include "engine/device/call_order.h"
+#include "engine/rendezvous/group_store.h"
 #include "kernels/core/require.h"
 
 namespace lockstep {
@@ -49,10 +53,14 @@ class Watchdog {
     Watchdog& dog_;
   };
 
-  // Watches the calls of `ranks` as well, until it is given null.
+  // Watches the calls of `ranks` as well, until it is told to forget.
   void look_at(BackendCommunicator* ranks) {
     const std::lock_guard lock(mutex_);
-    ranks_ = ranks;
+    ranks_.push_back(ranks);
+  }
+  void forget() {
+    const std::lock_guard lock(mutex_);
+    ranks_.clear();
   }
 
  private:
@@ -67,9 +75,13 @@ class Watchdog {
     while (!stop.stop_requested()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       const std::lock_guard lock(mutex_);
-      const std::string failure = ranks_ != nullptr && !in_call_ ? ranks_->failure() : "";
-      if (!failure.empty()) end(failure);
-      if (!in_call_ && (ranks_ == nullptr || !ranks_->busy()))
+      bool busy = false;
+      for (BackendCommunicator* ranks : ranks_) {
+        const std::string failure = in_call_ ? "" : ranks->failure();
+        if (!failure.empty()) end(failure);
+        busy = busy || ranks->busy();
+      }
+      if (!in_call_ && !busy)
         since_ = Clock::now();
       else
         end_if_one_has_left();
@@ -100,7 +112,7 @@ class Watchdog {
   Backend& backend_;
   const Store& store_;
   std::mutex mutex_;
-  BackendCommunicator* ranks_ = nullptr;
+  std::vector<BackendCommunicator*> ranks_;
   bool in_call_ = false;
   CollectiveCall last_;
   Clock::time_point since_ = Clock::now();
@@ -117,19 +129,27 @@ class NcclCommunicator final : public Communicator {
         order_(device) {
     watchdog_.look_at(ranks_.get());
   }
+  NcclCommunicator(Device& device, std::unique_ptr<Store> own) : NcclCommunicator(device, *own) {
+    own_store_ = std::move(own);
+  }
   // A rank that leaves frees memory that others may still read, so all leave together, or their
   // work is lost. Kernels of the library can be aborted; waits of copy engines cannot, and then the
   // watchdog ends the process.
   ~NcclCommunicator() override {
     try {
       const bool fails = std::uncaught_exceptions() > 0;
-      while ((!fails || has_shared_) && ranks_->busy())
+      const auto busy = [this] {
+        return ranks_->busy() || std::ranges::any_of(ways_, [](const auto& way) {
+                 return way.second.ranks.get()->busy();
+               });
+      };
+      while ((!fails || has_shared_) && busy())
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       if (!fails) barrier();
     } catch (const std::exception& error) {
       std::fprintf(stderr, "lockstep: rank %d, at the end: %s\n", rank(), error.what());
     }
-    watchdog_.look_at(nullptr);
+    watchdog_.forget();
   }
   int rank() const override { return store_.rank(); }
   int size() const override { return store_.size(); }
@@ -191,6 +211,60 @@ class NcclCommunicator final : public Communicator {
     order_.end(stream);
   }
   BackendCommunicator& library() { return *ranks_.get(); }
+
+  // Each way is a communicator of two ranks by itself: calls of one communicator wait for each
+  // other, on whatever streams, and a send waits for its receiver.
+  void connect(const std::vector<TransferWay>& ways) override {
+    for (const TransferWay& way : ways) {
+      if (way.from != rank() && way.to != rank()) continue;
+      const bool sends = way.from == rank();
+      const CollectiveCall call = call_of_transfer({way.purpose}, 0, "");
+      Letter id;
+      if (sends) {
+        id.data = device_.backend().new_communicator_id();
+        store_.send(way.to, call, id.data);
+      } else {
+        id = store_.receive(way.from, call);
+        require_same_call(rank(), call, way.from, id.call);
+      }
+      const Watchdog::Call calling(watchdog_, call);
+      const auto [made, fresh] = ways_.try_emplace(key_of(way.from, way.to, way.purpose), device_,
+                                                   device_.join(id.data, sends ? 0 : 1, 2));
+      require(fresh, "each way is named once");
+      watchdog_.look_at(made->second.ranks.get());
+    }
+  }
+  // The hosts agree through a letter, for which the sender does not wait.
+  void send(const Stream& stream, const CollectiveName& name, const void* from, std::size_t bytes,
+            int to) override {
+    require(device_.recording() < 0, "nothing is sent in a capture");
+    const CollectiveCall call = call_of_transfer(name, bytes, stream.name());
+    store_.send(to, call, {});
+    Way& way = ways_.at(key_of(rank(), to, name.purpose));
+    const Watchdog::Call calling(watchdog_, call);
+    stream.exchange({way.ranks.get(), CollectiveKind::send, name, 0, 2, 1}, nullptr, from, bytes);
+    stream.record(way.sent);
+    way.was_used = true;
+    device_.count(stream, collectives);
+  }
+  void receive(const Stream& stream, const CollectiveName& name, void* to, std::size_t bytes,
+               int from) override {
+    require(device_.recording() < 0, "nothing is received in a capture");
+    const CollectiveCall call = call_of_transfer(name, bytes, stream.name());
+    require_same_call(rank(), call, from, store_.receive(from, call).call);
+    Way& way = ways_.at(key_of(from, rank(), name.purpose));
+    const Watchdog::Call calling(watchdog_, call);
+    stream.exchange({way.ranks.get(), CollectiveKind::receive, name, 1, 2, 0}, to, nullptr, bytes);
+  }
+  void await_sent(const Stream& stream, int to) override {
+    for (auto& [key, way] : ways_) {
+      if (std::get<0>(key) == rank() && std::get<1>(key) == to && way.was_used)
+        stream.wait(way.sent);
+    }
+  }
+  std::unique_ptr<Communicator> group(const std::vector<int>& ranks) override {
+    return std::make_unique<NcclCommunicator>(device_, std::make_unique<GroupStore>(store_, ranks));
+  }
   void barrier() override { all_gather_object(""); }
   std::vector<std::string> all_gather_object(const std::string& words) override {
     require(device_.recording() < 0, "ranks meet outside of captures and dry runs");
@@ -198,6 +272,16 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
+  struct Way {
+    Way(Device& device, OwnedCommunicator joined)
+        : ranks(std::move(joined)), sent(device, "sent to a stage") {}
+    OwnedCommunicator ranks;
+    Event sent;
+    bool was_used = false;
+  };
+  using WayKey = std::tuple<int, int, std::string>;
+  static WayKey key_of(int from, int to, const char* purpose) { return {from, to, purpose}; }
+
   // A call that is not made yet.
   struct Waiting {
     const Stream* stream;
@@ -312,6 +396,7 @@ class NcclCommunicator final : public Communicator {
     order_.end(*waiting.back().stream);
   }
 
+  std::unique_ptr<Store> own_store_;  // A group has one.
   Device& device_;
   Store& store_;
   std::vector<Waiting> waiting_;
@@ -320,6 +405,7 @@ class NcclCommunicator final : public Communicator {
   CollectiveLedger ledger_;
   Watchdog watchdog_;
   OwnedCommunicator ranks_;
+  std::map<WayKey, Way> ways_;
   CallOrder order_;
 };
 

@@ -1,5 +1,7 @@
 #include "engine/comm/ranks.h"
 
+#include <numeric>
+
 #include "engine/comm/local_communicator.h"
 #include "engine/comm/store_communicator.h"
 #include "kernels/core/at.h"
@@ -11,8 +13,11 @@ void run_ranks(Device& device, int size, std::uint64_t seed,
                const std::function<void(Communicator&)>& body) {
   require(size >= 1, "a run has at least one rank");
   if (size == 1) return body(*make_self_communicator(device));
-  LocalRanks all(device, size, seed);
-  all.threads.run([&](int rank) {
+  std::vector<int> numbers(size);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  CooperativeThreads threads(device, numbers, seed);
+  LocalRanks all(device, threads, numbers);
+  threads.run([&](int rank) {
     LocalCommunicator communicator(all, rank);
     body(communicator);
   });

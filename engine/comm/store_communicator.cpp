@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <utility>
+#include <vector>
 
 #include "engine/comm/graph_calls.h"
 #include "engine/device/backend_communicator.h"
 #include "engine/device/call_order.h"
+#include "engine/rendezvous/group_store.h"
 #include "kernels/core/require.h"
 
 namespace lockstep {
@@ -93,6 +96,9 @@ class StoreCommunicator final : public Communicator {
  public:
   StoreCommunicator(Device& device, Store& store)
       : device_(device), store_(store), rounds_(store), order_(device), captured_(*this) {}
+  StoreCommunicator(Device& device, std::unique_ptr<Store> own) : StoreCommunicator(device, *own) {
+    own_store_ = std::move(own);
+  }
   int rank() const override { return store_.rank(); }
   int size() const override { return store_.size(); }
 
@@ -105,6 +111,31 @@ class StoreCommunicator final : public Communicator {
     require(bytes == 0 || to != from, "what is exchanged goes to other memory");
     make(stream, CollectiveKind::all_to_all, name, to, from, part(to, rank(), bytes),
          part(from, rank(), bytes), bytes);
+  }
+
+  // The host waits for a copy to memory that is not pinned, and what is sent is a copy.
+  void send(const Stream& stream, const CollectiveName& name, const void* from, std::size_t bytes,
+            int to) override {
+    require(device_.recording() < 0, "nothing is sent in a capture");
+    std::vector<std::byte> data(bytes);
+    if (bytes > 0) stream.copy(data.data(), from, bytes, CopyKind::device_to_host);
+    store_.send(to, call_of_transfer(name, bytes, stream.name()), data);
+    device_.count(stream, collectives);
+  }
+  void receive(const Stream& stream, const CollectiveName& name, void* to, std::size_t bytes,
+               int from) override {
+    require(device_.recording() < 0, "nothing is received in a capture");
+    const CollectiveCall call = call_of_transfer(name, bytes, stream.name());
+    const Letter letter = store_.receive(from, call);
+    require_same_call(rank(), call, from, letter.call);
+    if (letter.data.size() != bytes)
+      throw BadFrame("rank " + std::to_string(from) + " sent " +
+                     std::to_string(letter.data.size()) + " bytes as " + text(call));
+    if (bytes > 0) stream.copy(to, letter.data.data(), bytes, CopyKind::host_to_device);
+  }
+  std::unique_ptr<Communicator> group(const std::vector<int>& ranks) override {
+    return std::make_unique<StoreCommunicator>(device_,
+                                               std::make_unique<GroupStore>(store_, ranks));
   }
 
   // The hosts compare the calls of their graphs. The calls are made while the graph runs, before
@@ -206,6 +237,7 @@ class StoreCommunicator final : public Communicator {
     stream.exchange({&captured_, kind, name, rank(), size()}, to, from, bytes);
   }
 
+  std::unique_ptr<Store> own_store_;  // A group has one.
   Device& device_;
   Store& store_;
   CollectiveLedger ledger_;

@@ -9,7 +9,7 @@
 namespace lockstep {
 
 Turnstile::Turnstile(int size, std::uint64_t seed)
-    : states_(size, State::ready), order_(size), random_(seed) {
+    : states_(size, State::ready), conditions_(size, nullptr), order_(size), random_(seed) {
   std::iota(order_.begin(), order_.end(), 0);
   shuffle();
   turn_ = order_.front();
@@ -32,6 +32,20 @@ Turnstile::Outcome Turnstile::arrive_and_wait(int thread) {
   std::unique_lock lock(mutex_);
   if (stopped_) return Outcome::stopped;
   state(thread) = State::waiting;
+  return take_turn(lock, thread);
+}
+
+Turnstile::Outcome Turnstile::wait_until(int thread, const std::function<bool()>& holds) {
+  std::unique_lock lock(mutex_);
+  if (stopped_) return Outcome::stopped;
+  if (holds()) return Outcome::all;
+  at(conditions_, thread) = &holds;
+  state(thread) = State::blocked;
+  shuffle();
+  return take_turn(lock, thread);
+}
+
+Turnstile::Outcome Turnstile::take_turn(std::unique_lock<std::mutex>& lock, int thread) {
   pass();
   wait_for_turn(lock, thread);
   if (std::exchange(missing_, false)) return Outcome::missing;
@@ -59,20 +73,26 @@ bool Turnstile::has_ended(int thread) {
 
 void Turnstile::pass() {
   const auto has = [&](State s) { return std::count(states_.begin(), states_.end(), s) > 0; };
-  if (!stopped_ && !has(State::ready) && has(State::waiting)) {
-    if (has(State::ended)) {
+  const auto first = [&] {
+    return std::find_if(order_.begin(), order_.end(), [&](int thread) { return may_run(thread); });
+  };
+  if (!stopped_ && first() == order_.end() && (has(State::waiting) || has(State::blocked))) {
+    if (has(State::ended) || has(State::blocked)) {
       missing_ = stopped_ = true;
     } else {
       std::fill(states_.begin(), states_.end(), State::ready);
       shuffle();
     }
   }
-  const auto may_run = [&](int thread) {
-    return stopped_ ? !is(thread, State::ended) : is(thread, State::ready);
-  };
-  const auto next = std::find_if(order_.begin(), order_.end(), may_run);
+  const auto next = first();
   turn_ = next == order_.end() ? -1 : *next;
+  if (turn_ >= 0 && is(turn_, State::blocked)) state(turn_) = State::ready;
   passed_.notify_all();
+}
+
+bool Turnstile::may_run(int thread) const {
+  if (stopped_) return !is(thread, State::ended);
+  return is(thread, State::ready) || (is(thread, State::blocked) && (*at(conditions_, thread))());
 }
 
 void Turnstile::wait_for_turn(std::unique_lock<std::mutex>& lock, int thread) {

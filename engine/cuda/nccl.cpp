@@ -80,6 +80,17 @@ class NcclRanks final : public BackendCommunicator {
     made(stream);
   }
 
+  void send(BackendStream* stream, const void* from, std::size_t bytes, int to) override {
+    comes(stream, false);
+    nccl_call(nccl_library().send(from, bytes, kNcclInt8, to, comm_, cuda(stream)), "ncclSend");
+    made(stream);
+  }
+  void receive(BackendStream* stream, void* to, std::size_t bytes, int from) override {
+    comes(stream, false);
+    nccl_call(nccl_library().receive(to, bytes, kNcclInt8, from, comm_, cuda(stream)), "ncclRecv");
+    made(stream);
+  }
+
   void begin_group() override {
     nccl_call(nccl_library().group_start(), "ncclGroupStart");
     in_group_ = true;

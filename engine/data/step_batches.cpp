@@ -6,12 +6,23 @@
 
 namespace lockstep {
 
+// FNV-1a by words.
+static std::uint64_t digest_of(const HostPackedBatch& pack) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const auto* words : {&pack.lengths, &pack.tokens, &pack.targets}) {
+    for (const std::int32_t word : *words)
+      hash = (hash ^ static_cast<std::uint32_t>(word)) * 0x100000001b3u;
+  }
+  return hash;
+}
+
 void StepBatches::load(const StepData& data, const Stream& compute) {
   const int count = static_cast<int>(data.microbatches.size()) / ranks_;
   all_.clear();
   own_.clear();
   reasons_.clear();
   own_tokens_.clear();
+  digests_.clear();
   tokens_ = 0;
   for (int m = 0; m < count; ++m) load_microbatch(m, data, compute);
 }
@@ -29,6 +40,7 @@ void StepBatches::load_microbatch(int m, const StepData& data, const Stream& com
     own_.push_back(bucket_for(need));
     loader_.load(m, pack, own_.back() < 0, compute);
     own_tokens_.push_back(pack.document_tokens);
+    digests_.push_back(digest_of(pack));
   }
   all_.push_back(faulty("ranks-fall-back-alone", bucket_for(most), own_.back()));
   const bool many = most.slots > buckets_.back(), replays = all_.back() >= 0;

@@ -34,6 +34,8 @@ class StepBatches {
   Unreplayable reason() const;
   // Tokens of documents in this rank's microbatch.
   std::int64_t tokens_in(int microbatch) const { return at(own_tokens_, microbatch); }
+  // A digest of this rank's documents and targets, of which all stages must have the same.
+  std::uint64_t digest(int microbatch) const { return at(digests_, microbatch); }
   // The bucket that this rank's microbatch takes; -1 if it has more documents than the largest
   // bucket holds, or longer ones than its launches are made for.
   int bucket(int microbatch) const;
@@ -58,6 +60,7 @@ class StepBatches {
   std::vector<int> all_, own_;
   std::vector<Unreplayable> reasons_;
   std::vector<std::int64_t> own_tokens_;
+  std::vector<std::uint64_t> digests_;
   std::int64_t tokens_ = 0;
 };
 

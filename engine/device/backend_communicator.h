@@ -24,6 +24,9 @@ class BackendCommunicator {
   virtual void reduce_scatter(BackendStream* stream, float* to, const float* from,
                               std::size_t bytes) = 0;
   virtual void all_reduce(BackendStream* stream, float* data, std::size_t bytes) = 0;
+  // Point to point: done when the other rank has made the other of the two.
+  virtual void send(BackendStream*, const void*, std::size_t, int) {}
+  virtual void receive(BackendStream*, void*, std::size_t, int) {}
   // Calls between these two are one launch, on one stream. It is queued by the second.
   virtual void begin_group() {}
   virtual void end_group() {}

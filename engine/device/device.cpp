@@ -61,6 +61,10 @@ void make(const ExchangeCall& call, BackendStream* stream) {
                                   bytes);
     case CollectiveKind::all_reduce:
       return ranks.all_reduce(stream, static_cast<float*>(to), bytes);
+    case CollectiveKind::send:
+      return ranks.send(stream, from, bytes, call.exchange.peer);
+    case CollectiveKind::receive:
+      return ranks.receive(stream, to, bytes, call.exchange.peer);
     case CollectiveKind::barrier:
     case CollectiveKind::launch:
       require(false, "meetings and launches take no turn on a stream");

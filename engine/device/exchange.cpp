@@ -16,6 +16,10 @@ const char* to_text(CollectiveKind kind) {
       return "all_reduce";
     case CollectiveKind::launch:
       return "launch";
+    case CollectiveKind::send:
+      return "send";
+    case CollectiveKind::receive:
+      return "receive";
   }
   return "an unknown call";
 }

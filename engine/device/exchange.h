@@ -14,14 +14,20 @@ enum class CollectiveKind : std::uint8_t {
   all_to_all,
   reduce_scatter,
   all_reduce,
-  launch
+  launch,
+  send,  // To one rank, which makes a `receive`. Ledgers hold both as a send.
+  receive
 };
 const char* to_text(CollectiveKind kind);
 
 // Names a call for ledgers and reports: what the ranks must agree on, beside kind and bytes.
 struct CollectiveName {
   const char* purpose = "";  // "gather", "reduce", "norm", "losses", ...
-  int unit = -1;             // FSDP unit or bucket; -1 for none.
+  int unit = -1;             // FSDP unit or bucket, or the piece that sends; -1 for none.
+  // A transfer between pipeline stages has these: its microbatch, and a digest of the documents
+  // that both stages must have of it.
+  int microbatch = -1;
+  std::uint64_t documents = 0;
 };
 
 // A call that takes its turn on a stream: who makes it, and between how many.
@@ -30,6 +36,7 @@ struct Exchange {
   CollectiveKind kind;
   CollectiveName name;
   int rank, size;
+  int peer = -1;  // A send and a receive have one.
 };
 
 }  // namespace lockstep

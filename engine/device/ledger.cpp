@@ -46,8 +46,10 @@ std::vector<Effect> effects_of(const ExchangeCall& call) {
         effects.push_back({call.to, from(peer), call.bytes});
       break;
     case CollectiveKind::all_reduce:
+    case CollectiveKind::receive:
       effects.push_back({call.to, nullptr, call.bytes});
       break;
+    case CollectiveKind::send:  // No call of a stream reads alone.
     case CollectiveKind::barrier:
     case CollectiveKind::launch:
       break;

@@ -18,13 +18,17 @@ void zero(const Stream& stream, const Tensor<T>& x) {
 }  // namespace
 
 std::vector<ExpertState> make_expert_states(TensorPool& pool, const Scenario::Model& model,
-                                            int ranks) {
+                                            const std::vector<Chunk>& chunks, int ranks) {
   std::vector<ExpertState> states;
+  int number = 0;
   const std::int64_t experts = model.moe.experts;
   for (std::size_t layer = 0; layer < model.pattern.size(); ++layer) {
     if (model.pattern[layer] != 'E') continue;
+    const int own = number++;
+    if (!has_layer(chunks, static_cast<int>(layer))) continue;
     states.push_back(
         {.layer = static_cast<int>(layer),
+         .number = own,
          .bias = model.moe.expert_bias ? pool.make<float>(1, experts) : Tensor<float>{},
          .step = pool.make<std::int32_t>(1, experts),
          .total = pool.make<std::int64_t>(1, experts),

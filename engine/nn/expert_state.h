@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/comm/communicator.h"
+#include "engine/plan/chunks.h"
 #include "engine/tensors/memory_range.h"
 #include "engine/tensors/tensor_pool.h"
 #include "scenarios/scenario.h"
@@ -14,6 +15,7 @@ namespace lockstep {
 
 struct ExpertState {
   int layer = 0;       // Symbol index.
+  int number = 0;      // Among all layers `E` of the model.
   Tensor<float> bias;  // [1, E]; absent without expert_bias. Saved in checkpoints.
   // [1, E]: pairs of row and slot that chose each expert since the last update of the bias.
   Tensor<std::int32_t> step;
@@ -23,9 +25,9 @@ struct ExpertState {
   Tensor<std::int32_t> all_steps;
 };
 
-// Returns one state for each `E` of the pattern, in order. `ranks` is 0 without other ranks.
+// Returns one state for each `E` of these chunks, in order. `ranks` is 0 without other ranks.
 std::vector<ExpertState> make_expert_states(TensorPool& pool, const Scenario::Model& model,
-                                            int ranks);
+                                            const std::vector<Chunk>& chunks, int ranks);
 
 void clear(const Stream& stream, const std::vector<ExpertState>& states);
 

@@ -10,6 +10,7 @@
 #include "kernels/ops/embedding.h"
 #include "kernels/ops/rms_norm.h"
 #include "scenarios/documents/layout.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -56,7 +57,7 @@ Model<T>::Model(Device& device, const Stream& compute, const Offloaders& offload
       parameters_(parameters),
       shared_(shared),
       recomputed_(pool_, scenario),
-      expert_states_(make_expert_states(pool_, scenario.model, ranks)),
+      expert_states_(make_expert_states(pool_, scenario.model, chunks_, ranks)),
       embedding_dropout_(dropout_site(scenario.model, 0, 1)) {
   const std::int64_t rows = shape_.rows;
   make_layers(scenario);
@@ -78,11 +79,24 @@ Model<T>::Model(Device& device, const Stream& compute, const Offloaders& offload
     const Chunk& chunk = at(chunks_, slot.chunk);
     place_gradients(slot, *at(offloaders, slot.chunk), slot.number - chunk.first_slot, scenario);
   }
+  make_sent(scenario);
   if constexpr (!std::is_same_v<T, float>) {
     workspace_ = pool_.make<std::uint8_t>(1, kProductWorkspace);
     plan_products();
   }
   if (multiplies_fp8(scenario)) make_code_scratch();
+}
+
+template <class T>
+void Model<T>::make_sent(const Scenario& scenario) {
+  for (const Chunk& chunk : chunks_) {
+    std::vector<Tensor<T>>& sent = sent_gradients_.emplace_back();
+    for (int i = 0; i < chunk.slots_before; ++i)
+      sent.push_back(pool_.make<T>(shape_.rows, config_.hidden));
+  }
+  const bool sends = keeps_head_gradients() && chunks_.front().stages > 1 && chunks_.back().is_last;
+  for (std::int64_t i = 0; sends && i < scheduled_depth(scenario); ++i)
+    sent_head_gradients_.push_back(pool_.make<float>(config_.vocab, config_.hidden));
 }
 
 // As much as the largest operands need: one stream runs one product after the other.
@@ -105,6 +119,8 @@ void Model<T>::make_code_scratch() {
 template <class T>
 void Model<T>::plan_products() const {
   for (const ParameterSpec& spec : parameters_.specs()) {
+    if (spec.layer >= 0 && !has_layer(chunks_, spec.layer)) continue;
+    if (spec.layer < 0 && !chunks_.back().is_last) continue;
     const bool is_product = spec.accumulates && spec.index != 0;
     if (is_product || spec.index == parameters_.head()) {
       Linear<T>(parameters_[spec.index]).plan(device_, shape_.rows, workspace_);
@@ -116,6 +132,10 @@ template <class T>
 void Model<T>::make_layers(const Scenario& scenario) {
   auto expert_state = expert_states_.begin();
   for (int layer = 0; layer < static_cast<int>(config_.pattern.size()); ++layer) {
+    if (!has_layer(chunks_, layer)) {
+      layers_.emplace_back();
+      continue;
+    }
     switch (at(config_.pattern, layer)) {
       case 'M':
         if (!mamba_scratch_) mamba_scratch_.emplace(scratch_maker(), scenario);
@@ -424,8 +444,7 @@ void Model<T>::embed_backward(const PassContext& pass, const MicrobatchInputs& i
 template <class T>
 void Model<T>::hand_on(const PassContext& pass, const Slot<T>& from, const Slot<T>& to) const {
   pass.part("chunk input");
-  const Tensor<T> out = at(from.layers, at(chunks_, from.chunk).end_layer - 1)->out;
-  copy_all(pass.stream, to.input, out);
+  copy_all(pass.stream, to.input, output(from));
 }
 
 template <class T>
@@ -450,6 +469,35 @@ void Model<T>::take_head_gradient(const PassContext& pass, const Slot<T>& slot) 
   const InBackward here(device_);
   pass.part("embedding");
   copy_all(pass.stream, parameters_[0].microbatch_gradient, slot.head_gradient);
+}
+
+// ---- Between stages -----------------------------------------------------------------------------
+
+template <class T>
+Tensor<T> Model<T>::output(const Slot<T>& slot) const {
+  return at(slot.layers, at(chunks_, slot.chunk).end_layer - 1)->out;
+}
+
+template <class T>
+Tensor<T> Model<T>::hold_gradient(const PassContext& pass, const Slot<T>& slot,
+                                  int microbatch) const {
+  const InBackward here(device_);
+  pass.part("chunk gradient");
+  const Chunk& chunk = at(chunks_, slot.chunk);
+  const int place = faulty("sent-gradients-in-one-buffer", microbatch % chunk.slots_before, 0);
+  const Tensor<T> to = at(at(sent_gradients_, slot.chunk), place);
+  copy_all(pass.stream, to, gradient_of(slot, chunk.first_layer));
+  return to;
+}
+
+template <class T>
+Tensor<float> Model<T>::hold_head_gradient(const PassContext& pass, int microbatch) const {
+  const InBackward here(device_);
+  pass.part("head");
+  const Tensor<float> to =
+      at(sent_head_gradients_, microbatch % static_cast<int>(sent_head_gradients_.size()));
+  copy_all(pass.stream, to, parameters_[0].microbatch_gradient);
+  return to;
 }
 
 // ---- Passes of a capture ------------------------------------------------------------------------

@@ -27,7 +27,7 @@ struct Slot {
   // of the gradient of this chunk's output (every chunk but the last). Other passes run before they
   // are read.
   Tensor<T> input, output_gradient;
-  // The head's part of a tied weight's gradient, in the first of several chunks.
+  // The head's part of a tied weight's gradient, in the first of several chunks or stages.
   Tensor<float> head_gradient;
   Tensor<float> final_rstd, token_loss, maximum, sum;
   // The gradient of the residual stream in front of each layer, and behind the last; those of head
@@ -83,6 +83,15 @@ class Model {
   void take_head_gradient(const PassContext& pass, const Slot<T>& slot) const;
   void embed_backward(const PassContext& pass, const MicrobatchInputs& inputs, Slot<T>& slot) const;
 
+  // Between two stages. What a chunk gives to the next one lies in its slot; gradients are copied
+  // to memory that keeps them until the stage that they are sent to has read them
+  // (Chunk::slots_before).
+  Tensor<T> output(const Slot<T>& slot) const;
+  Tensor<T> hold_gradient(const PassContext& pass, const Slot<T>& slot, int microbatch) const;
+  // On the last stage, with a tied weight.
+  bool sends_head_gradients() const { return !sent_head_gradients_.empty(); }
+  Tensor<float> hold_head_gradient(const PassContext& pass, int microbatch) const;
+
   // For the passes of a capture: gives a value to what the passes of a region read from elsewhere,
   // of the slot or of gradients.
   void fill_input(const Stream& stream, const Segment& region, const Slot<T>& slot,
@@ -103,7 +112,10 @@ class Model {
   Slot<T> make_slot(const Offloader& offloader, const Chunk& chunk, int index,
                     const Scenario& scenario, const std::vector<ScanScratch>& scans);
   void make_ends(SavedMaker& maker, const Chunk& chunk, Slot<T>& slot);
-  bool keeps_head_gradients() const { return config_.tied_embedding && chunks_.size() > 1; }
+  bool keeps_head_gradients() const {
+    return config_.tied_embedding && (chunks_.size() > 1 || chunks_.front().stages > 1);
+  }
+  void make_sent(const Scenario& scenario);
   ScratchMaker scratch_maker() { return {pool_, shared_ != nullptr}; }
   void place_gradients(Slot<T>& slot, const Offloader& offloader, int index,
                        const Scenario& scenario);
@@ -138,6 +150,10 @@ class Model {
   Dropout embedding_dropout_;
   Tensor<T> residual_gradient_[2];
   Tensor<T> dlogits_, dfinal_norm_;
+  // Gradients that are sent to other stages: of each chunk's input, and the head's of a tied
+  // weight.
+  std::vector<std::vector<Tensor<T>>> sent_gradients_;
+  std::vector<Tensor<float>> sent_head_gradients_;
   Tensor<std::uint8_t> workspace_;
   CodeScratch codes_;
   Tensor<std::uint8_t> cudnn_workspace_;  // Large enough for every bucket.

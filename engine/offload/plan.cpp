@@ -424,11 +424,11 @@ static OffloadPlan groups_of_chunk(const Scenario& scenario, const std::vector<S
   return plan;
 }
 
-std::vector<OffloadPlan> plan_offloads(const Scenario& scenario) {
+std::vector<OffloadPlan> plan_offloads(const Scenario& scenario, int stage) {
   const std::vector<Segment> list = segments(scenario);
   std::vector<OffloadPlan> plans;
   std::vector<std::vector<Segment>> segments_of_chunks;
-  const std::vector<Chunk> chunks = chunks_of(scenario, list);
+  const std::vector<Chunk> chunks = chunks_of(scenario, list, stage);
   for (const Chunk& chunk : chunks) {
     segments_of_chunks.emplace_back(list.begin() + chunk.first_segment,
                                     list.begin() + chunk.end_segment);

@@ -9,6 +9,7 @@
 #include "kernels/ops/fp8.h"
 #include "kernels/ops/initialize.h"
 #include "kernels/ops/optimizer.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -67,7 +68,7 @@ void transpose_codes(const Stream& stream, const Parameter& weight) {
 }
 
 Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& scenario,
-                       bool copies, const ShardLayout* layout, int rank)
+                       bool copies, const ShardLayout* layout, int rank, int stage)
     : list_(scenario.model),
       layout_(layout),
       strategy_(scenario.fsdp.strategy),
@@ -75,18 +76,23 @@ Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& 
       rank_(rank),
       copies_(copies),
       seed_low_(static_cast<std::uint32_t>(scenario.training.seed)),
-      seed_high_(faulty("seed-cut-to-32-bits", high_half(scenario.training.seed), 0)) {
+      seed_high_(faulty("seed-cut-to-32-bits", high_half(scenario.training.seed), 0)),
+      stage_(stage),
+      tied_(scenario.model.tied_embedding),
+      stages_(stages_of_layers(scenario)) {
   for (const ParameterSpec& spec : list_.specs) {
     parameters_.push_back({.index = spec.index,
                            .weight = shape_of<float>(spec),
                            .copy = shape_of<bf16>(spec),
                            .gradient = shape_of<float>(spec),
                            .microbatch_gradient = shape_of<float>(spec)});
+    if (!has(spec)) continue;
     if (strategy_ == Sharding::no_shard) make_whole(pool, spec);
     if (!multiplies_fp8(scenario) || !spec.fp8_layer) continue;
     parameters_.back().fp8 = make_codes(pool, spec);
     parameters_.back().fp8.cached = scenario.fp8.weight_cache;
   }
+  if (copies_tied_weight()) make_tied_copy(pool);
   const bool delayed = multiplies_fp8(scenario) && scenario.fp8.recipe == Fp8Recipe::delayed;
   const int buckets = layout_ == nullptr ? 0 : static_cast<int>(layout_->buckets.size());
   exchanged.reserve(exchanged_bytes(delayed));
@@ -102,6 +108,35 @@ std::int64_t Parameters::norm_rows() const {
   std::int64_t rows = 0;
   for (const ParameterSpec& spec : list_.specs) rows += spec.norm_rows();
   return rows;
+}
+
+// Embedding, then layers, then final norm and head.
+bool Parameters::has(const ParameterSpec& spec) const {
+  if (spec.layer >= 0) return at(stages_, spec.layer) == stage_;
+  return (spec.index == 0 ? stages_.front() : stages_.back()) == stage_;
+}
+
+bool Parameters::copies_tied_weight() const {
+  return tied_ && stages_.front() != stages_.back() && stages_.back() == stage_;
+}
+
+void Parameters::make_tied_copy(TensorPool& pool) {
+  Parameter& p = parameters_.front();
+  const ParameterSpec& spec = list_.specs.front();
+  if (copies_) {
+    p.copy = pool.make<bf16>(spec.rows, spec.cols);
+  } else {
+    p.weight = pool.make<float>(spec.rows, spec.cols);
+  }
+  p.microbatch_gradient = pool.make<float>(spec.rows, spec.cols);
+}
+
+MemoryRange Parameters::tied_weight() const {
+  const bool takes_part = tied_ && stages_.front() != stages_.back() &&
+                          (stage_ == stages_.front() || stage_ == stages_.back());
+  if (!takes_part) return {};
+  const Parameter& p = parameters_.front();
+  return copies_ ? range_of(p.copy) : range_of(p.weight);
 }
 
 // ---- Whole --------------------------------------------------------------------------------------
@@ -245,7 +280,8 @@ void Parameters::make_bucket(TensorPool& pool, TensorPool& exchanged, int index)
     Parameter& p = at(parameters_, extent.parameter);
     p.gradient.data = memory.accumulator.data + extent.offset;
     if (strategy_ == Sharding::no_shard) {
-      at(views_, extent.parameter).gradient = p.gradient;
+      const auto view = std::ranges::find(views_, extent.parameter, &ParameterView::index);
+      view->gradient = p.gradient;
     } else if (!at(list_.specs, extent.parameter).accumulates) {
       p.microbatch_gradient = pool.make<float>(p.gradient.rows, p.gradient.cols);
     }

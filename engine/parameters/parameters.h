@@ -88,9 +88,10 @@ class Parameters {
  public:
   // Tensors that the ranks exchange come from the pool `exchanged`. `copies`: 2-D weights that bf16
   // products read get a bf16 copy. `layout` is null if nothing is sharded or reduced; it must
-  // outlive this.
+  // outlive this. `rank` is that among the ranks of the pipeline stage, which has the parameters of
+  // its own pieces: those of others have neither memory nor a view.
   Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& scenario, bool copies,
-             const ShardLayout* layout, int rank);
+             const ShardLayout* layout, int rank, int stage = 0);
   Parameters(const Parameters&) = delete;
 
   // Writes the initial weights, their copies, and zero moments.
@@ -129,6 +130,10 @@ class Parameters {
   int final_gain() const { return list_.final_gain; }
   int head() const { return list_.head; }
 
+  // A tied embedding of several stages: the last one multiplies by a copy of the first one's
+  // weight. Memory of the weight as products read it, or none on other stages.
+  MemoryRange tied_weight() const;
+
   // Rows of all gradients in the sequence of the global norm: innermost axes of 2-D gradients,
   // single elements of 1-D.
   std::int64_t norm_rows() const;
@@ -140,6 +145,9 @@ class Parameters {
   void place_gradients(int bucket, float* memory);
 
  private:
+  bool has(const ParameterSpec& spec) const;
+  bool copies_tied_weight() const;
+  void make_tied_copy(TensorPool& pool);
   void make_whole(TensorPool& pool, const ParameterSpec& spec);
   Fp8Weight make_codes(TensorPool& pool, const ParameterSpec& spec) const;
   void make_gathered_codes(TensorPool& pool, TensorPool& exchanged);
@@ -157,6 +165,9 @@ class Parameters {
   int rank_;
   bool copies_;
   std::uint32_t seed_low_, seed_high_;
+  const int stage_;
+  const bool tied_;
+  const std::vector<std::int64_t> stages_;  // By layer.
   std::vector<Parameter> parameters_;
   Fp8Scaling scaling_of_inputs_, scaling_of_gradients_;
   Fp8Pending pending_;

@@ -10,6 +10,7 @@
 #include "kernels/core/require.h"
 #include "scenarios/fp8.h"
 #include "scenarios/fsdp_units.h"
+#include "scenarios/pass_order.h"
 
 namespace lockstep {
 namespace {
@@ -99,13 +100,15 @@ std::int64_t place(std::vector<Extent>& extents, std::int64_t ranks) {
 }  // namespace
 
 ShardLayout::ShardLayout(const ParameterList& list, const Scenario& scenario, int ranks,
-                         bool narrow)
+                         bool narrow, int stage)
     : ranks(ranks), gathers_codes(gathers_fp8_codes(scenario)) {
   const std::vector<Scenario::Block> blocks = scenario.blocks();
   const bool sharded = scenario.fsdp.strategy != Sharding::no_shard;
   const Scenario::Fsdp fsdp = sharded ? scenario.fsdp : Scenario::Fsdp{};
   narrow = narrow && sharded;
-  add_unit(list, {.kind = Unit::Kind::embedding}, fsdp.bucket_bytes, narrow);
+  const std::vector<std::int64_t> stages = stages_of_layers(scenario);
+  if (stage == stages.front())
+    add_unit(list, {.kind = Unit::Kind::embedding}, fsdp.bucket_bytes, narrow);
   Scenario cut = scenario;
   cut.fsdp = fsdp;
   std::size_t block = 0;
@@ -113,9 +116,9 @@ ShardLayout::ShardLayout(const ParameterList& list, const Scenario& scenario, in
     Unit unit{.first_layer = blocks[block].first};
     for (std::int64_t b = 0; b < count && block < blocks.size(); ++b, ++block)
       unit.layers += blocks[block].count;
-    add_unit(list, unit, 0, narrow);
+    if (at(stages, unit.first_layer) == stage) add_unit(list, unit, 0, narrow);
   }
-  add_unit(list, {.kind = Unit::Kind::head}, fsdp.bucket_bytes, narrow);
+  if (stage == stages.back()) add_unit(list, {.kind = Unit::Kind::head}, fsdp.bucket_bytes, narrow);
 }
 
 void ShardLayout::add_unit(const ParameterList& list, const Unit& unit, std::int64_t bucket_bytes,

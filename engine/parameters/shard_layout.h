@@ -60,7 +60,9 @@ struct ShardLayout {
   // `narrow`: the run has bf16 copies. A parameter of embedding or head is cut into buckets of
   // `bucket_bytes` of fp32, in multiples of `ranks` rows. Under no_shard only gradients are
   // exchanged: a unit is a block, buckets are neither separated by type nor cut.
-  ShardLayout(const ParameterList& list, const Scenario& scenario, int ranks, bool narrow);
+  // `ranks` are those of one pipeline stage, which has the units of its own pieces.
+  ShardLayout(const ParameterList& list, const Scenario& scenario, int ranks, bool narrow,
+              int stage = 0);
 
   std::vector<Unit> units;  // Embedding, the FSDP units in order, head.
   std::vector<Bucket> buckets;

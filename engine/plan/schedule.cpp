@@ -46,9 +46,9 @@ std::vector<Pass> one_forward_one_backward(int end, int in_flight, int first) {
   return shifted({.stages = in_flight, .microbatches = end - first}, first);
 }
 
-std::vector<Pass> passes_of_step(const Scenario& scenario, int first, int end) {
+std::vector<Pass> passes_of_step(const Scenario& scenario, int first, int end, int stage) {
   if (end == first) return {};
-  const std::vector<Pass> right = shifted(stage_schedule(scenario, 0, end - first), first);
+  const std::vector<Pass> right = shifted(stage_schedule(scenario, stage, end - first), first);
   if (scenario.parallel.chunks == 1) return right;
   const int chunks = static_cast<int>(scenario.parallel.chunks);
   const std::vector<Pass> ordered =

@@ -1,6 +1,7 @@
 #include "engine/rendezvous/collective_ledger.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <iterator>
 #include <string_view>
@@ -27,17 +28,38 @@ bool is_printable(const char (&name)[size]) {
 
 }  // namespace
 
-bool is_well_formed(const CollectiveCall& call) {
-  return call.kind <= CollectiveKind::launch && is_printable(call.purpose) &&
+bool is_well_formed_in_letter(const CollectiveCall& call) {
+  return call.kind <= CollectiveKind::send && is_printable(call.purpose) &&
          is_printable(call.stream);
+}
+
+bool is_well_formed(const CollectiveCall& call) {
+  return call.kind <= CollectiveKind::launch && is_well_formed_in_letter(call);
 }
 
 bool CollectiveCall::agrees_with(const CollectiveCall& other) const {
   return sequence == other.sequence && kind == other.kind && unit == other.unit &&
-         bytes == other.bytes && std::string_view(purpose) == other.purpose;
+         bytes == other.bytes && std::string_view(purpose) == other.purpose &&
+         documents == other.documents;
+}
+
+static std::string text_of_transfer(const CollectiveCall& call) {
+  std::string said = std::string("send of ") + call.purpose;
+  if (call.unit >= 0) said += " of piece " + std::to_string(call.unit);
+  if (call.sequence >= 0) said += ", microbatch " + std::to_string(call.sequence);
+  said += ", " + std::to_string(call.bytes) + " bytes";
+  char digest[20];
+  std::snprintf(digest, sizeof digest, "%016llx", static_cast<unsigned long long>(call.documents));
+  if (call.documents != 0) said += std::string(", documents ") + digest;
+  return said;
+}
+
+bool CollectiveCall::is_on_the_way_of(const CollectiveCall& other) const {
+  return unit == other.unit && std::string_view(purpose) == other.purpose;
 }
 
 std::string text(const CollectiveCall& call) {
+  if (call.kind == CollectiveKind::send) return text_of_transfer(call);
   if (call.sequence < 0) return "no collective";
   std::string said = "collective " + std::to_string(call.sequence) + ", " + to_text(call.kind);
   if (call.kind == CollectiveKind::barrier) {
@@ -49,6 +71,18 @@ std::string text(const CollectiveCall& call) {
   said += std::string(" (") + call.purpose;
   if (call.unit >= 0) said += " of unit " + std::to_string(call.unit);
   return said + ", " + std::to_string(call.bytes) + " bytes a rank) on stream " + call.stream;
+}
+
+CollectiveCall call_of_transfer(const CollectiveName& name, std::size_t bytes,
+                                const std::string& stream) {
+  CollectiveCall call{.sequence = name.microbatch,
+                      .kind = CollectiveKind::send,
+                      .unit = name.unit,
+                      .bytes = bytes,
+                      .documents = name.documents};
+  put(call.purpose, name.purpose);
+  put(call.stream, stream);
+  return call;
 }
 
 const CollectiveCall& CollectiveLedger::append(CollectiveKind kind, const CollectiveName& name,

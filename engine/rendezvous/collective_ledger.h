@@ -14,16 +14,20 @@ namespace lockstep {
 // One call. Plain bytes without gaps, so that it can lie in memory that processes share and in
 // frames of a network, which would show what a gap holds.
 struct CollectiveCall {
-  std::int64_t sequence = -1;  // Counts from 0, barriers of hosts included.
+  // Counts from 0, barriers of hosts included. Of a send: its microbatch.
+  std::int64_t sequence = -1;
   CollectiveKind kind = CollectiveKind::barrier;
   char unused[3] = "";
   std::int32_t unit = -1;
   std::uint64_t bytes = 0;  // The size of each rank's part.
   char purpose[24] = "";
   char stream[24] = "";
+  std::uint64_t documents = 0;  // CollectiveName::documents
 
   // Whether two ranks called the same. Streams may differ: each rank has its own.
   bool agrees_with(const CollectiveCall& other) const;
+  // Whether two sends between the same ranks come in the order of sending.
+  bool is_on_the_way_of(const CollectiveCall& other) const;
 };
 
 // "collective 12, all_gather (gather of unit 3, 4096 bytes a rank) on stream gather".
@@ -32,6 +36,12 @@ std::string text(const CollectiveCall& call);
 // Whether all fields are what a rank writes: a known kind, and names that end within their arrays
 // and can be printed. A call that comes from another machine is held to it before it is read.
 bool is_well_formed(const CollectiveCall& call);
+// The same of the call of a letter (Store::send), which may be a send too.
+bool is_well_formed_in_letter(const CollectiveCall& call);
+
+// A send as both its ranks write it down; it takes no number.
+CollectiveCall call_of_transfer(const CollectiveName& name, std::size_t bytes,
+                                const std::string& stream);
 
 class CollectiveLedger {
  public:

@@ -16,6 +16,10 @@ void Membership::take_in(const SharedMessage& message) {
       from.posted = message->number;
       from.last = message->call;
       from.rounds.push_back(message);
+    } else if (message->kind == Message::Kind::part) {
+      from.part = message;
+    } else if (message->kind == Message::Kind::taken) {
+      from.has_part = false;
     } else if (from.state < Store::ended) {
       const bool ended = message->kind == Message::Kind::ended,
                  failed = message->kind == Message::Kind::failed;
@@ -43,10 +47,17 @@ void Membership::require_whole() const {
 }
 
 void Membership::require_next(const Message& message) {
-  if (message.kind != Message::Kind::post) return;
+  if (message.kind != Message::Kind::post && !is_for_one(message)) return;
   const std::lock_guard lock(mutex);
   const Peer& from = peer(message.from);
   const std::uint32_t own = peer(rank).posted;
+  if (is_for_one(message)) {
+    const bool is_next = message.kind == Message::Kind::part
+                             ? from.part == nullptr && message.body.size() <= Store::kMostOfPart
+                             : from.has_part && message.body.empty();
+    if (from.state == Store::here && is_next) return;
+    throw BadFrame("rank " + std::to_string(message.from) + " sent a part of a letter out of turn");
+  }
   const auto refuse = [&](const std::string& why) {
     throw BadFrame("rank " + std::to_string(message.from) + " posted " + why);
   };

@@ -30,6 +30,8 @@ struct Membership {
     std::uint32_t posted = 0;
     CollectiveCall last = {};
     std::deque<SharedMessage> rounds = {};  // The rounds that this rank has not taken.
+    SharedMessage part = nullptr;           // A letter's, which this rank has not taken.
+    bool has_part = false;                  // This rank's, which it has not taken.
   };
   enum class Welcome { awaited, given, refused };
 
@@ -67,7 +69,7 @@ struct Membership {
 class Peers {
  public:
   virtual ~Peers() = default;
-  // Sends to all other ranks.
+  // Sends to all other ranks, or to the one that it is for.
   virtual void send(const SharedMessage& message) = 0;
   // Whether any thread may send from now on: who is there changes no more. Any thread may ask.
   virtual bool are_all_there() const = 0;
@@ -80,9 +82,9 @@ class Peers {
 std::unique_ptr<Peers> make_store_server(boost::asio::io_context&, Membership& membership,
                                          const TcpAddress& address, const RunIdentity& run,
                                          Store::Clock::duration beat);
-// The most messages that wait for a rank that reads: two rounds of all ranks, and that each has
-// come and gone.
-inline std::size_t most_waiting(int ranks) { return 4 * static_cast<std::size_t>(ranks) + 16; }
+// The most messages that wait for a rank that reads: two rounds of all ranks, of each a part of a
+// letter and that it has taken one, and that each has come and gone.
+inline std::size_t most_waiting(int ranks) { return 6 * static_cast<std::size_t>(ranks) + 16; }
 
 std::unique_ptr<Peers> make_store_client(boost::asio::io_context&, Membership& membership,
                                          const TcpAddress& server, const RunIdentity& run);

@@ -21,6 +21,8 @@ std::size_t most_bytes(Message::Kind kind, bool is_rank) {
   switch (kind) {
     case Message::Kind::post:
       return is_rank ? Store::kOutbox : 0;
+    case Message::Kind::part:
+      return is_rank ? Store::kMostOfPart : 0;
     case Message::Kind::hello:
       return sizeof(Digest);
     case Message::Kind::challenge:
@@ -102,7 +104,7 @@ void FrameReader::check_seal() {
 
 void FrameReader::read_head() {
   const FrameHead& head = head_;
-  if (head.magic != FrameHead::kMagic || head.kind > Message::Kind::failed)
+  if (head.magic != FrameHead::kMagic || head.kind > Message::Kind::taken)
     throw BadFrame(speaker_ + " sent what is no frame of this version");
   if (head.bytes > most_bytes(head.kind, is_rank_)) {
     throw BadFrame(speaker_ + " announces " + std::to_string(head.bytes) + " bytes, and at most " +

@@ -37,7 +37,8 @@ using Bytes = std::vector<std::byte, Unfilled<std::byte>>;
 struct Message {
   // hello, challenge and proof: as handshake.h has them; a proof's body is a digest and the run's
   // name. welcome and refused are the answers to it. beat: rank 0 is alive. here, ended, failed: a
-  // rank has joined or left. post: a rank has posted a round; the body is its outbox.
+  // rank has joined or left. post: a rank has posted a round; the body is its outbox. part: of a
+  // letter, for one rank alone; taken: that rank has taken it.
   enum class Kind : std::uint32_t {
     hello,
     challenge,
@@ -48,14 +49,22 @@ struct Message {
     here,
     post,
     ended,
-    failed
+    failed,
+    part,
+    taken
   };
   Kind kind = Kind::hello;
   std::int32_t from = 0;
-  std::uint32_t number = 0;  // In a post the round; in a hello the number of ranks.
+  // In a post the round; in a hello the number of ranks; in a part or a taken whom it is for.
+  std::uint32_t number = 0;
   CollectiveCall call = {};
   Bytes body = {};
 };
+
+// Whether a message is for one rank alone.
+inline bool is_for_one(const Message& message) {
+  return message.kind == Message::Kind::part || message.kind == Message::Kind::taken;
+}
 
 // Whoever is to have a message has the same one.
 using SharedMessage = std::shared_ptr<const Message>;
@@ -66,7 +75,7 @@ inline SharedMessage shared(Message message) {
 // The first bytes of a frame, which the body follows. Both sides use the layout of this build,
 // which the magic number confirms.
 struct FrameHead {
-  static constexpr std::uint32_t kMagic = 0x4c53'4e36;  // Identifies this layout.
+  static constexpr std::uint32_t kMagic = 0x4c53'4e37;  // Identifies this layout.
   std::uint32_t magic = kMagic;
   Message::Kind kind = Message::Kind::hello;
   std::int32_t from = 0;

@@ -52,6 +52,13 @@ struct alignas(64) SharedMemoryStore::Mailbox {
   std::uint64_t filled;
 };
 
+// The part of a letter that is on its way from one rank to another.
+struct alignas(64) SharedMemoryStore::Way {
+  Counter put, taken;
+  std::uint64_t filled;
+  std::byte part[kMostOfPart];
+};
+
 namespace {
 
 constexpr std::size_t kPage = 4096;
@@ -77,7 +84,36 @@ std::span<const std::byte> SharedMemoryStore::posted_by(int peer) const {
 // The system fills the segment with zeros: all ranks are absent, and nothing was posted.
 std::size_t SharedMemoryStore::segment_bytes(int ranks) {
   const std::size_t count = ranks;
-  return kPage + round_up(count * sizeof(Mailbox)) + count * kOutbox;
+  return kPage + round_up(count * sizeof(Mailbox)) + count * kOutbox + count * count * sizeof(Way);
+}
+
+// Behind the outboxes. Memory that nobody touches is not there.
+SharedMemoryStore::Way& SharedMemoryStore::way(int from, int to) const {
+  return reinterpret_cast<Way*>(outbox_at(size()))[from * size() + to];
+}
+
+bool SharedMemoryStore::put_part(int peer, std::span<const std::byte> part) {
+  Way& to = way(rank(), peer);
+  const std::uint32_t put = to.put.value.load();
+  if (to.taken.value.load() != put) return false;
+  std::copy(part.begin(), part.end(), to.part);
+  to.filled = part.size();
+  to.put.set(put + 1);
+  return true;
+}
+
+bool SharedMemoryStore::take_part(int peer, std::vector<std::byte>& to) {
+  Way& from = way(peer, rank());
+  const std::uint32_t put = from.put.value.load();
+  if (from.taken.value.load() == put) return false;
+  to.insert(to.end(), from.part, from.part + std::min<std::size_t>(from.filled, kMostOfPart));
+  from.taken.set(put);
+  return true;
+}
+
+void SharedMemoryStore::wait_for_part(int peer) {
+  Way& from = way(peer, rank());
+  from.put.wait_for_change(from.taken.value.load());
 }
 
 SharedSegment SharedMemoryStore::create(const SharedPlace& place, int ranks) {

@@ -29,10 +29,16 @@ class SharedMemoryStore final : public Store {
  private:
   struct Mailbox;
   struct Counter;
+  struct Way;
 
   static std::size_t segment_bytes(int ranks);
   Mailbox& mailbox(int rank) const;
   Counter& counter(int peer, Mark mark) const;
+
+  Way& way(int from, int to) const;
+  bool put_part(int peer, std::span<const std::byte> part) override;
+  bool take_part(int peer, std::vector<std::byte>& to) override;
+  void wait_for_part(int peer) override;
 
   std::byte* outbox_at(int rank) const;
   std::byte* outbox() override { return outbox_at(rank()); }

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <span>
 #include <stdexcept>
+#include <thread>
+#include <utility>
 
 #include "kernels/core/at.h"
 #include "kernels/core/require.h"
@@ -15,7 +17,8 @@ Store::Store(int rank, int ranks, double deadline_s)
     : rank_(rank),
       ranks_(ranks),
       deadline_(
-          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(deadline_s))) {
+          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(deadline_s))),
+      posts_(ranks) {
   require(rank >= 0 && rank < ranks, "a rank is one of the ranks");
 }
 
@@ -23,6 +26,7 @@ Store::Store(int rank, int ranks, double deadline_s)
 
 std::byte* Store::begin() {
   if (local_barrier) local_barrier();
+  carry_all();
   await(Mark::taken);
   return outbox();
 }
@@ -90,6 +94,121 @@ std::vector<std::string> Store::all_gather_object(const CollectiveCall& call,
   return said;
 }
 
+// ---- Letters ------------------------------------------------------------------------------------
+
+Store::Post& Store::post_of(int peer) { return at(posts_, peer); }
+
+void Store::send(int peer, const CollectiveCall& call, std::span<const std::byte> data) {
+  const std::uint64_t length = data.size();
+  std::vector<std::byte> all(sizeof call + sizeof length + data.size());
+  std::memcpy(all.data(), &call, sizeof call);
+  std::memcpy(all.data() + sizeof call, &length, sizeof length);
+  if (!data.empty())
+    std::memcpy(all.data() + sizeof call + sizeof length, data.data(), data.size());
+  post_of(peer).out.push_back(std::move(all));
+  carry();
+}
+
+bool Store::carry() {
+  bool waits = false;
+  for (int peer = 0; peer < ranks_; ++peer) {
+    if (peer == rank_) continue;
+    Post& post = post_of(peer);
+    while (take_part(peer, post.in)) continue;
+    open_letters(peer, post);
+    while (!post.out.empty()) {
+      const std::vector<std::byte>& first = post.out.front();
+      const std::size_t count = std::min(kMostOfPart, first.size() - post.sent);
+      if (!put_part(peer, std::span(first).subspan(post.sent, count))) break;
+      post.sent += count;
+      if (post.sent < first.size()) continue;
+      post.out.pop_front();
+      post.sent = 0;
+    }
+    waits = waits || !post.out.empty();
+  }
+  return waits;
+}
+
+void Store::open_letters(int peer, Post& post) const {
+  std::uint64_t length = 0;
+  constexpr std::size_t kHead = sizeof(CollectiveCall) + sizeof length;
+  std::size_t first = 0;
+  while (post.in.size() - first >= kHead) {
+    Letter letter;
+    std::memcpy(&letter.call, post.in.data() + first, sizeof letter.call);
+    std::memcpy(&length, post.in.data() + first + sizeof letter.call, sizeof length);
+    if (!is_well_formed_in_letter(letter.call) || length > kLongestWords)
+      throw BadFrame("rank " + std::to_string(number_of(peer)) + " sent no letter");
+    if (post.in.size() - first - kHead < length) break;
+    const auto begin = post.in.begin() + static_cast<std::ptrdiff_t>(first + kHead);
+    letter.data.assign(begin, begin + static_cast<std::ptrdiff_t>(length));
+    post.letters.push_back(std::move(letter));
+    first += kHead + length;
+  }
+  post.in.erase(post.in.begin(), post.in.begin() + static_cast<std::ptrdiff_t>(first));
+}
+
+// A rank that makes a call with all others has received all that it needs before.
+void Store::carry_all() {
+  const Clock::time_point deadline = Clock::now() + deadline_;
+  while (carry()) {
+    for (int peer = 0; peer < ranks_; ++peer) {
+      if (peer == rank_ || post_of(peer).out.empty()) continue;
+      CollectiveCall call;
+      std::memcpy(&call, post_of(peer).out.front().data(), sizeof call);
+      require_in_time(peer, call, deadline);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+Letter Store::receive(int peer, const CollectiveCall& awaited) {
+  const Clock::time_point deadline = Clock::now() + deadline_;
+  Post& post = post_of(peer);
+  for (;;) {
+    const Progress seen = progress_of(peer, Mark::taken);  // Read before what it has sent.
+    carry();
+    const auto found = std::ranges::find_if(
+        post.letters, [&](const Letter& letter) { return letter.call.is_on_the_way_of(awaited); });
+    if (found != post.letters.end()) {
+      Letter letter = std::move(*found);
+      post.letters.erase(found);
+      return letter;
+    }
+    if (seen.gone >= 0 || Clock::now() >= deadline) require_in_time(peer, awaited, deadline);
+    wait_for_letters(peer);
+  }
+}
+
+// Where letters of this rank still wait to go out, their readers decide when that may go on.
+void Store::wait_for_letters(int peer) {
+  const bool waits =
+      std::ranges::any_of(posts_, [](const Post& post) { return !post.out.empty(); });
+  if (!waits) return wait_for_part(peer);
+  std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
+std::optional<Letter> Store::poll(int peer) {
+  carry();
+  Post& post = post_of(peer);
+  if (post.letters.empty()) return {};
+  Letter letter = std::move(post.letters.front());
+  post.letters.pop_front();
+  return letter;
+}
+
+void Store::require_in_time(int peer, const CollectiveCall& call,
+                            Clock::time_point deadline) const {
+  const Progress seen = progress_of(peer, Mark::taken);
+  const bool left = seen.gone >= 0;
+  if (!left && Clock::now() < deadline) return;
+  const int dead = one_that_is(lost);
+  const int who = left && dead >= 0 ? dead : left ? seen.gone : peer;
+  throw CollectiveHang("rank " + std::to_string(number_of(who)) +
+                       (left ? " has left: " : " did not come " + within() + ": ") + report(call));
+}
+
 // ---- Waiting ------------------------------------------------------------------------------------
 
 std::string Store::within() const {
@@ -117,9 +236,9 @@ void Store::await(Mark mark) {
         // Others leave because of a rank that is lost, and are seen first.
         const int unheard = silent(), dead = one_that_is(lost);
         throw CollectiveHang("rank " +
-                             std::to_string(left           ? (dead >= 0 ? dead : seen.gone)
-                                            : unheard >= 0 ? unheard
-                                                           : peer) +
+                             std::to_string(number_of(left ? (dead >= 0 ? dead : seen.gone)
+                                                      : unheard >= 0 ? unheard
+                                                                     : peer)) +
                              (left ? " has left: " : " did not come " + within() + ": ") +
                              report(call_));
       }
@@ -136,7 +255,7 @@ std::string Store::report(const CollectiveCall& call) const {
     const Last last = last_of(peer);
     const bool waits =
         peer == rank_ || (last.state == here && last.posted == rounds_ && peer != unheard);
-    said += (peer > 0 ? "; rank " : "rank ") + std::to_string(peer);
+    said += (peer > 0 ? "; rank " : "rank ") + std::to_string(number_of(peer));
     if (last.state == absent) {
       said += " never came";
     } else if (waits) {

@@ -106,6 +106,8 @@ class StoreClient final : public Peers {
                      ", which is none of the others");
     }
     if (message.kind == Message::Kind::beat) return;
+    if (is_for_one(message) && message.number != static_cast<std::uint32_t>(membership_.rank))
+      throw BadFrame("rank 0 passed on what is for another rank");
     membership_.require_next(message);
     membership_.take_in(shared(std::move(message)));
   }

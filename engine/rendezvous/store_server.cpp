@@ -202,10 +202,11 @@ class StoreServer final : public Peers {
     if (message.from != guest->rank) return;
     if (message.kind < Message::Kind::post)
       throw BadFrame("rank " + std::to_string(message.from) + " sent a frame out of turn");
-    membership_.require_next(message);
+    const bool is_own = !is_for_one(message) || message.number == 0;
+    if (is_own) membership_.require_next(message);
     const SharedMessage to_all = shared(std::move(message));
     pass_on(to_all, guest->rank);
-    membership_.take_in(to_all);
+    if (is_own) membership_.take_in(to_all);
   }
   void hear_hello(const GuestPointer& guest, Message message) {
     if (message.kind != Message::Kind::hello || message.body.size() != sizeof(Digest))
@@ -273,7 +274,8 @@ class StoreServer final : public Peers {
   // Sends to all but the rank that it comes from.
   void pass_on(const SharedMessage& message, int from) {
     for (int r = 1; r < membership_.size(); ++r) {
-      if (r == from) continue;
+      if (r == from || (is_for_one(*message) && message->number != static_cast<std::uint32_t>(r)))
+        continue;
       rank(r).guest == nullptr ? rank(r).kept.push_back(message)
                                : rank(r).guest->connection->send(message);
     }

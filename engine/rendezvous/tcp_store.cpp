@@ -85,6 +85,43 @@ void TcpStore::take() {
   }
 }
 
+// ---- Letters ------------------------------------------------------------------------------------
+
+bool TcpStore::put_part(int peer, std::span<const std::byte> part) {
+  {
+    const std::lock_guard lock(membership_->mutex);
+    if (std::exchange(membership_->peer(peer).has_part, true)) return false;
+  }
+  endpoint_->say(shared({.kind = Message::Kind::part,
+                         .from = rank(),
+                         .number = static_cast<std::uint32_t>(peer),
+                         .body = {part.begin(), part.end()}}));
+  return true;
+}
+
+bool TcpStore::take_part(int peer, std::vector<std::byte>& to) {
+  SharedMessage part;
+  {
+    const std::lock_guard lock(membership_->mutex);
+    part = std::exchange(membership_->peer(peer).part, nullptr);
+  }
+  if (part == nullptr) return false;
+  to.insert(to.end(), part->body.begin(), part->body.end());
+  endpoint_->say(shared(
+      {.kind = Message::Kind::taken, .from = rank(), .number = static_cast<std::uint32_t>(peer)}));
+  return true;
+}
+
+void TcpStore::wait_for_part(int peer) {
+  endpoint_->await(Clock::now() + std::chrono::milliseconds(50), [&] {
+    const Membership::Peer& of = membership_->peer(peer);
+    return of.part != nullptr || of.state >= ended || membership_->server_is_lost ||
+           !membership_->broken.empty();
+  });
+}
+
+// ---- A round ------------------------------------------------------------------------------------
+
 // The round that a peer has posted and this rank has not taken.
 const Message& TcpStore::round_of(int peer) const {
   const std::lock_guard lock(membership_->mutex);

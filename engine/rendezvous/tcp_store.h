@@ -51,6 +51,9 @@ class TcpStore final : public Store {
  private:
   void await_welcome(const TcpAddress& address);
 
+  bool put_part(int peer, std::span<const std::byte> part) override;
+  bool take_part(int peer, std::vector<std::byte>& to) override;
+  void wait_for_part(int peer) override;
   const Message& round_of(int peer) const;
   std::byte* outbox() override { return outbox_.data(); }
   void put(const CollectiveCall& call, std::size_t filled) override;

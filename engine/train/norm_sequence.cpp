@@ -8,49 +8,83 @@
 #include "kernels/core/require.h"
 #include "kernels/ops/accumulate.h"
 #include "kernels/ops/optimizer.h"
+#include "scenarios/rules/legality.h"
 
 namespace lockstep {
 
+namespace {
+
+// Rows of a parameter that a rank sends. A rank sends its rows in the order of its views.
+struct SentRows {
+  int rank = 0, parameter = 0;
+  std::int64_t row = 0, rows = 0;
+};
+
+// The rows of all ranks whose sums this one reads, in the order of parameters.
+std::vector<SentRows> rows_of_ranks(const Scenario& scenario, const ParameterList& list,
+                                    int own_rank) {
+  const int data = static_cast<int>(scenario.parallel.data),
+            stages = static_cast<int>(scenario.parallel.pipeline);
+  const bool sharded = scenario.fsdp.strategy != Sharding::no_shard;
+  std::vector<ShardLayout> layouts;
+  for (int stage = 0; stage < stages; ++stage)
+    layouts.emplace_back(list, scenario, data, stores_bf16(scenario), stage);
+  std::vector<SentRows> all;
+  for (const ParameterSpec& spec : list.specs) {
+    for (int stage = 0; stage < stages; ++stage) {
+      const ShardLayout& layout = at(layouts, stage);
+      for (const Bucket& bucket : layout.buckets) {
+        for (const Extent& extent : bucket.extents) {
+          if (extent.parameter != spec.index) continue;
+          if (!sharded) {  // The ranks of a stage have the same.
+            all.push_back({stage * data + own_rank % data, spec.index, extent.row, extent.rows});
+            continue;
+          }
+          for (int r = 0; r < data; ++r) {
+            const OwnRows own = layout.own(bucket, extent, r);
+            all.push_back({stage * data + r, spec.index, own.row, own.rows});
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
 NormSequence::NormSequence(const Stream& stream, TensorPool& pool, const Parameters& parameters,
-                           const ShardLayout* layout, Communicator* communicator)
+                           const Scenario& scenario, Communicator* communicator)
     : parameters_(parameters),
       communicator_(communicator),
       sums_(pool.make<float>(1, parameters.norm_rows())) {
-  if (layout == nullptr) return;
-  plan_ = plan_order(*layout);
+  const bool sharded = scenario.fsdp.strategy != Sharding::no_shard;
+  if (!sharded && scenario.parallel.pipeline == 1) return;
+  plan_ = plan_order(scenario);
   own_ = pool.make<float>(1, most_);
-  received_ = pool.make<float>(1, most_ * layout->ranks);
+  received_ = pool.make<float>(1, most_ * communicator->size());
   order_ = pool.make<std::int32_t>(1, sums_.cols);
   const std::size_t bytes = plan_.size() * sizeof(std::int32_t);
   stream.device().host_writes(plan_.data(), bytes);
   stream.copy(order_.data, plan_.data(), bytes, CopyKind::host_to_device);
 }
 
-// Finds each row of the sequence in the received rows. A rank sends its rows in the order of its
-// views.
-std::vector<std::int32_t> NormSequence::plan_order(const ShardLayout& layout) {
+// Finds each row of the sequence in the received rows.
+std::vector<std::int32_t> NormSequence::plan_order(const Scenario& scenario) {
   struct Sent {
     std::int64_t rank = -1, position = 0;
   };
-  std::vector<std::int64_t> sent(layout.ranks);
+  const ParameterList list(scenario.model);
+  std::vector<std::int64_t> sent(communicator_->size()), start(1);
+  for (const ParameterSpec& spec : list.specs) start.push_back(start.back() + spec.norm_rows());
   std::vector<Sent> rows(sums_.cols);
-  std::int64_t start = 0;
-  for (const ParameterSpec& spec : parameters_.specs()) {
-    for (const Bucket& bucket : layout.buckets) {
-      for (const Extent& extent : bucket.extents) {
-        for (int r = 0; extent.parameter == spec.index && r < layout.ranks; ++r) {
-          const OwnRows own = layout.own(bucket, extent, r);
-          std::int64_t& sent_rows = at(sent, r);
-          for (std::int64_t row = own.row; row < own.row + own.rows; ++row) {
-            at(rows, start + row) = {r, sent_rows++};
-          }
-        }
-      }
-    }
-    start += spec.norm_rows();
+  for (const SentRows& of : rows_of_ranks(scenario, list, communicator_->rank())) {
+    std::int64_t& sent_rows = at(sent, of.rank);
+    for (std::int64_t row = of.row; row < of.row + of.rows; ++row)
+      at(rows, at(start, of.parameter) + row) = {of.rank, sent_rows++};
   }
   most_ = *std::max_element(sent.begin(), sent.end());
-  require(most_ * layout.ranks <= std::numeric_limits<std::int32_t>::max(),
+  require(most_ * communicator_->size() <= std::numeric_limits<std::int32_t>::max(),
           "rows are counted in 31 bits");
   std::vector<std::int32_t> order;
   for (const Sent& row : rows) {
@@ -75,7 +109,9 @@ void NormSequence::sum_own_rows(const Stream& stream, int first, int end) const 
     row += rows.rows;
   }
   // A rank with fewer rows sends zeros at the end, because every byte that is sent needs a value.
-  if (own_ && end == std::ssize(parameters_.specs()) && row < own_.cols) {
+  const bool has_last = !parameters_.views().empty() && parameters_.views().back().index < end &&
+                        parameters_.views().back().index >= first;
+  if (own_ && has_last && row < own_.cols) {
     stream.submit(ZeroGradient{.acc = own_.columns(row, own_.cols - row)});
   }
 }

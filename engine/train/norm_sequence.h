@@ -1,7 +1,7 @@
-// The row sums of all gradients in the order of the global norm. With sharding each rank sums the
-// rows of its own shards as their gradients become complete; then the ranks exchange the sums, and
-// one kernel puts them in order. Separate copies for each run of rows would be dozens, at a time
-// when nothing else runs.
+// The row sums of all gradients in the order of the global norm. With sharding, or with several
+// pipeline stages, each rank sums the rows of its own shards, or of its stage, as their gradients
+// become complete; then the ranks exchange the sums, and one kernel puts them in order. Separate
+// copies for each run of rows would be dozens, at a time when nothing else runs.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace lockstep {
 
 class NormSequence {
  public:
-  // `layout` and `communicator` are null if every rank has every row. The device tables are written
-  // on `stream`.
+  // `communicator` is of all ranks of the run; null if this rank is alone. The device tables are
+  // written on `stream`.
   NormSequence(const Stream& stream, TensorPool& pool, const Parameters& parameters,
-               const ShardLayout* layout, Communicator* communicator);
+               const Scenario& scenario, Communicator* communicator);
 
   // Sums the rows of the parameters [first, end), by index.
   void sum_own_rows(const Stream& stream, int first, int end) const;
@@ -27,7 +27,7 @@ class NormSequence {
   Tensor<float> sums(const Stream& stream) const;
 
  private:
-  std::vector<std::int32_t> plan_order(const ShardLayout& layout);
+  std::vector<std::int32_t> plan_order(const Scenario& scenario);
 
   const Parameters& parameters_;
   Communicator* communicator_;

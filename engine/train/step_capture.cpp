@@ -132,6 +132,7 @@ void StepLoop::put_back() {
   for (int slot = 0; slot < model_->slots(); ++slot) model_->poison(slot);
   if (shared_) shared_->poison(compute_);
   model_->poison_gradients();
+  if (transfers_) transfers_->release_all();
   parameters_.poison_microbatch_gradients(compute_);
 }
 

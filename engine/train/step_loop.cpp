@@ -27,11 +27,11 @@ const Scenario& require_built(const Scenario& scenario) {
 }
 
 std::unique_ptr<const ShardLayout> make_layout(const Scenario& scenario,
-                                               const TrainerOptions& options) {
+                                               const TrainerOptions& options, int stage) {
   if (options.communicator == nullptr) return nullptr;
   const ParameterList list(scenario.model);
   return std::make_unique<ShardLayout>(list, scenario, options.communicator->size(),
-                                       stores_bf16(scenario));
+                                       stores_bf16(scenario), stage);
 }
 
 std::unique_ptr<SharedMemory> make_shared_memory(TensorPool& pool, const Scenario& scenario) {
@@ -45,33 +45,40 @@ bool has_router_losses(const Scenario::Model::Moe& moe) {
 
 }  // namespace
 
-StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOptions& options)
+StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOptions& options,
+                   Communicator* all)
     : device_(device),
       scenario_(require_built(scenario)),
       options_(options),
       compute_(device, "compute"),
+      stage_(device.place.rank / static_cast<int>(scenario.parallel.data)),
+      replica_(device.place.rank % static_cast<int>(scenario.parallel.data)),
       parameter_pool_(device),
       exchanged_pool_(device, options.communicator),
-      layout_(make_layout(scenario, options)),
+      layout_(make_layout(scenario, options, stage_)),
       parameters_(parameter_pool_, exchanged_pool_, scenario, stores_bf16(scenario), layout_.get(),
-                  device.place.rank),
+                  replica_, stage_),
       sharder_(layout_ ? std::make_unique<Sharder>(compute_, *options.communicator, scenario,
                                                    *layout_, parameters_)
                        : nullptr),
       modules_{static_cast<int>(scenario.model.pattern.size())},
       segments_(segments(scenario)),
-      chunks_(chunks_of(scenario, segments_)),
+      chunks_(chunks_of(scenario, segments_, stage_)),
       hooks_(modules_.count(), chunks_.back().first_slot + chunks_.back().slots),
       shared_pool_(device),
       shared_(make_shared_memory(shared_pool_, scenario)),
       offloaders_(make_offloaders()),
       model_(make_step_model(device, compute_, offloaders_, shared_.get(), parameters_, scenario,
                              chunks_, layout_ ? layout_->ranks : 0)),
+      transfers_(all == nullptr ? nullptr
+                                : std::make_unique<Transfers>(
+                                      compute_, *all, static_cast<int>(scenario.parallel.data),
+                                      chunks_, model_->slots(), scenario.model.tied_embedding)),
       loader_(device, pack_shape(scenario), pack_capacities(scenario).back(),
               most_microbatches(scenario.training),
               holds(scenario.checker.poison, Poison::staging)),
-      packs_(loader_, pack_shape(scenario), pack_capacities(scenario), device.place.rank,
-             layout_ ? layout_->ranks : 1),
+      packs_(loader_, pack_shape(scenario), pack_capacities(scenario), replica_,
+             static_cast<int>(scenario.parallel.data)),
       pool_(device),
       losses_(pool_.make<float>(1, most_microbatches(scenario.training))),
       graphs_(
@@ -84,7 +91,7 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
     if (options_.listener != nullptr)
       passing_.add(device, shared_->plan(), slot, model_->activations(slot));
   }
-  const std::int64_t routers = std::ssize(model_->expert_states());
+  const std::int64_t routers = std::ranges::count(scenario.model.pattern, 'E');
   if (routers > 0 && has_router_losses(scenario.model.moe)) {
     router_losses_ = pool_.make<float>(losses_.cols, 2 * routers);
   }
@@ -96,6 +103,10 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
   addresses_.add(loader_);
   addresses_.add(pool_);
   for (const auto& offloader : offloaders_) addresses_.add(*offloader);
+  // Losses that another stage has are exchanged with them.
+  for (const Tensor<float>& losses : {losses_, router_losses_}) {
+    if (transfers_ && losses) compute_.fill(losses.data, 0, range_of(losses).bytes);
+  }
   parameters_.initialize(compute_);
   model_->initialize(compute_);
   if (scenario.cuda_graph.capture_passes > 0) {
@@ -103,16 +114,29 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
                                                       pack_capacities(scenario).back(),
                                                       model_->most_filled(), most_set_aside());
   }
-  if (!sharder_) return;
-  sharder_->attach(hooks_);
-  sharder_->initialize();
-  quantise_shards(0);
-  sharder_->refresh();
+  if (sharder_) {
+    sharder_->attach(hooks_);
+    sharder_->initialize();
+    quantise_shards(0);
+    sharder_->refresh();
+  }
+  send_tied_weight();
+  receive_tied_weight();
+}
+
+void StepLoop::send_tied_weight() {
+  if (transfers_ && scenario_.model.tied_embedding && chunks_.front().is_first)
+    transfers_->send_weight(parameters_.tied_weight());
+}
+
+void StepLoop::receive_tied_weight() {
+  if (transfers_ && scenario_.model.tied_embedding && chunks_.back().is_last)
+    transfers_->receive_weight(parameters_.tied_weight());
 }
 
 Offloaders StepLoop::make_offloaders() {
   Offloaders made;
-  const std::vector<OffloadPlan> plans = plan_offloads(scenario_);
+  const std::vector<OffloadPlan> plans = plan_offloads(scenario_, stage_);
   for (const Chunk& chunk : chunks_) {
     const int first = chunk.first_slot;
     made.push_back(std::make_unique<Offloader>(
@@ -349,7 +373,7 @@ void StepLoop::train(std::int64_t step, int first, int end) {
 
 void StepLoop::train_passes(int first, int end, bool replay) {
   Outstanding outstanding(model_->slots());
-  const std::vector<Pass> passes = passes_of_step(scenario_, first, end);
+  const std::vector<Pass> passes = passes_of_step(scenario_, first, end, stage_);
   begin_passes(passes);
   quantise_with_passes(Passes::training);
   for (std::size_t i = 0; i < passes.size(); ++i) {
@@ -359,7 +383,7 @@ void StepLoop::train_passes(int first, int end, bool replay) {
     pass.replay = faulty("eviction-leaves-the-bucket-eager", pass.replay, captured);
     if (pass.replay && !captured) capture_bucket(pass.bucket);  // The bucket's graphs were evicted.
     if (passes[i].forward) {
-      const bool counts = replay && !pass.replay && chunk_of(pass).is_first;
+      const bool counts = replay && !pass.replay && chunk_of(pass).is_first_of_stage;
       if (counts) count_fallback(packs_.reason(pass.microbatch));
       outstanding.begins(pass.slot);
       train_forward(pass);
@@ -389,10 +413,10 @@ void StepLoop::count_fallback(Unreplayable reason) {
 }
 
 void StepLoop::train_forward(const MicrobatchPass& pass) {
-  if (chunk_of(pass).is_first) loader_.wait_for(pass.microbatch, compute_);
+  if (chunk_of(pass).is_first_of_stage) loader_.wait_for(pass.microbatch, compute_);
   forward(pass);
   counters_.bytes_planned += offloader(pass).due(slot_in_chunk(pass));
-  if (options_.listener == nullptr || !chunk_of(pass).is_last) return;
+  if (options_.listener == nullptr || !chunk_of(pass).is_last_of_stage) return;
   const bool looks = options_.listener->looks_at_passes();
   options_.listener->forward_done(pass.microbatch,
                                   looks ? activations(pass) : std::vector<NamedTensor>(), true);
@@ -406,16 +430,17 @@ void StepLoop::train_backward(const MicrobatchPass& pass) {
   const bool falls_back = with_graphs(scenario_) && pass.bucket < 0;
   const bool waits_here = faulty("host-waits-in-each-fallback", false, falls_back);
   if (waits || waits_here) compute_.synchronize();
-  if (chunk_of(pass).is_first) loader_.consumed(pass.microbatch, compute_);
+  if (chunk_of(pass).is_first_of_stage) loader_.consumed(pass.microbatch, compute_);
   if (options_.listener != nullptr) report_backward(pass);
 }
 
 void StepLoop::report_backward(const MicrobatchPass& pass) {
   StepListener& listener = *options_.listener;
   const std::vector<NamedTensor> left = left_by_backward(pass.slot);
-  if (chunks_.size() == 1) return listener.backward_done(pass.microbatch, left, true);
+  if (chunks_.size() == 1 && !transfers_)
+    return listener.backward_done(pass.microbatch, left, true);
   listener.chunk_backward_done(pass.microbatch, chunk_of(pass), left);
-  if (chunk_of(pass).is_first) listener.backward_done(pass.microbatch, {}, false);
+  if (chunk_of(pass).is_first_of_stage) listener.backward_done(pass.microbatch, {}, false);
 }
 
 void StepLoop::iteration() {
@@ -535,7 +560,7 @@ void StepLoop::evaluation(bool replay) {
     forward(pass);
     // A capture of a whole evaluation runs nothing.
     const bool shows = options_.listener != nullptr && device_.recording() < 0;
-    if (shows && chunk_of(pass).is_last)
+    if (shows && chunk_of(pass).is_last_of_stage)
       options_.listener->evaluation_pass_done(pass.microbatch, evaluated(pass));
   }
   end_passes(Sharder::Passes::forward);

@@ -24,6 +24,7 @@
 #include "engine/train/run_counters.h"
 #include "engine/train/step_model.h"
 #include "engine/train/trainer_options.h"
+#include "engine/train/transfers.h"
 #include "scenarios/documents/documents.h"
 
 namespace lockstep {
@@ -32,8 +33,10 @@ namespace lockstep {
 class StepLoop {
  public:
   // Activations have the first precision that the scenario lists. `options.communicator` is null
-  // unless something is sharded or there are other ranks.
-  StepLoop(Device& device, const Scenario& scenario, const TrainerOptions& options);
+  // unless something is sharded or the stage has other ranks. `all`: the ranks of all stages, of
+  // which there are several; else null.
+  StepLoop(Device& device, const Scenario& scenario, const TrainerOptions& options,
+           Communicator* all = nullptr);
   StepLoop(const StepLoop&) = delete;
 
   // Loads the documents of a step. `continued`: the gradients are zero or hold those of earlier
@@ -53,6 +56,10 @@ class StepLoop {
   // gathered behind it.
   bool gathers_codes() const { return layout_ && layout_->gathers_codes; }
   void quantise_shards(std::int64_t step);
+  // A tied embedding of several stages, on the first and on the last of them: behind each change of
+  // the weight.
+  void send_tied_weight();
+  void receive_tied_weight();
   // The exchange alone, which counts as none of a roll.
   void exchange_amaxes() const;
 
@@ -99,6 +106,7 @@ class StepLoop {
   // One microbatch (step_passes.cpp).
   void forward(const MicrobatchPass& pass);
   void build_metadata(const PassContext& context, const DocumentTable& table);
+  Transfers::Of transfer_of(const MicrobatchPass& pass) const;
   void keep_router_losses(const MicrobatchPass& pass);
   // These surround the passes of the time line's steps (engine/memory/tensor_lives.h), if slots
   // share memory: padding is poisoned where a step begins to write, and what a listener would find
@@ -192,20 +200,22 @@ class StepLoop {
   const Scenario& scenario_;
   TrainerOptions options_;
   Stream compute_;
+  const int stage_, replica_;
   TensorPool parameter_pool_, exchanged_pool_;
   std::unique_ptr<const ShardLayout> layout_;  // Null without a sharder.
   Parameters parameters_;
   std::unique_ptr<Sharder> sharder_;
   Modules modules_;
   std::vector<Segment> segments_;
-  const std::vector<Chunk> chunks_;
+  const std::vector<Chunk> chunks_;  // This stage's.
   Hooks hooks_;
   TensorPool shared_pool_;
   std::unique_ptr<SharedMemory> shared_;  // Null if slots share no memory.
   CopyQueues copies_;
   Offloaders offloaders_;
   std::unique_ptr<StepModel> model_;
-  PassingTensors passing_;  // Empty without shared memory, and without a listener.
+  std::unique_ptr<Transfers> transfers_;  // Null if there is one stage.
+  PassingTensors passing_;                // Empty without shared memory, and without a listener.
   Loader loader_;
   StepBatches packs_;
   TensorPool pool_;

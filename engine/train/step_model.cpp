@@ -71,6 +71,20 @@ class TypedStepModel final : public StepModel {
     model_.take_head_gradient(context, model_.slot(slot));
   }
 
+  MemoryRange output(int slot) override { return range_of(model_.output(model_.slot(slot))); }
+  MemoryRange input(int slot) override { return range_of(model_.slot(slot).input); }
+  MemoryRange output_gradient(int slot) override {
+    return range_of(model_.slot(slot).output_gradient);
+  }
+  MemoryRange head_gradient(int slot) override { return range_of(model_.slot(slot).head_gradient); }
+  MemoryRange hold_gradient(const PassContext& context, int slot, int microbatch) override {
+    return range_of(model_.hold_gradient(context, model_.slot(slot), microbatch));
+  }
+  bool sends_head_gradients() const override { return model_.sends_head_gradients(); }
+  MemoryRange hold_head_gradient(const PassContext& context, int microbatch) override {
+    return range_of(model_.hold_head_gradient(context, microbatch));
+  }
+
   void fill_input(const Stream& stream, const Segment& region, int slot,
                   const Ones& ones) override {
     model_.fill_input(stream, region, model_.slot(slot), ones);

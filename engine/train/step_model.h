@@ -12,6 +12,7 @@
 #include "engine/parameters/parameters.h"
 #include "engine/plan/chunks.h"
 #include "engine/plan/regions.h"
+#include "engine/tensors/memory_range.h"
 
 namespace lockstep {
 
@@ -45,6 +46,14 @@ class StepModel {
   virtual void hand_back(const PassContext& context, int from, int to) = 0;
   virtual void keep_head_gradient(const PassContext& context, int slot) = 0;
   virtual void take_head_gradient(const PassContext& context, int slot) = 0;
+  // Memory between stages: a slot's, or where a gradient is kept that is sent.
+  virtual MemoryRange output(int slot) = 0;
+  virtual MemoryRange input(int slot) = 0;
+  virtual MemoryRange output_gradient(int slot) = 0;
+  virtual MemoryRange head_gradient(int slot) = 0;
+  virtual MemoryRange hold_gradient(const PassContext& context, int slot, int microbatch) = 0;
+  virtual bool sends_head_gradients() const = 0;
+  virtual MemoryRange hold_head_gradient(const PassContext& context, int microbatch) = 0;
 
   virtual void fill_input(const Stream& stream, const Segment& region, int slot,
                           const Ones& ones) = 0;

@@ -53,6 +53,9 @@ void StepLoop::forward(const MicrobatchPass& pass) {
   const PassContext context = this->context(pass);
   const bool again = faulty("fp8-weights-quantised-in-every-pass", false, true);
   if (again) quantise_weights(pass.training ? Passes::training : Passes::evaluation);
+  // The pass of an evaluation in this slot may still be on its way to the next stage.
+  if (transfers_ && !pass.training && !chunk_of(pass).is_last)
+    transfers_->await_sent(chunk_of(pass));
   if (poisons_padding_) {
     context.part("padding");
     model_->poison(pass.slot);
@@ -69,9 +72,12 @@ void StepLoop::forward(const MicrobatchPass& pass) {
     copies.enter_forward(i, slot);
     before_step(pass, i);
     run_segment(pass, at(segments_, first + i), true);
+    if (transfers_ && !pass.training && i == 0) transfers_->release(pass.slot);
     behind_step(pass, i);
     if (pass.training) copies.leave_forward(i, slot);
   }
+  if (transfers_ && !chunk_of(pass).is_last)
+    transfers_->send_output(chunk_of(pass), transfer_of(pass), model_->output(pass.slot));
   keep_router_losses(pass);
   if (pass.prefetch) copies.prefetch(end, *pass.prefetch);
   end_forward(context, pass);
@@ -80,6 +86,12 @@ void StepLoop::forward(const MicrobatchPass& pass) {
 
 void StepLoop::begin_forward(const PassContext& context, const MicrobatchPass& pass) {
   const Chunk& chunk = chunk_of(pass);
+  if (transfers_ && !chunk.is_first) {
+    context.part("chunk input");
+    // Whoever may use the memory of the slot's tensors for others has the compute stream wait.
+    if (poisons_padding_ || !offloader(pass).plan().empty()) transfers_->release(pass.slot);
+    return transfers_->receive_input(chunk, pass.slot, transfer_of(pass), model_->input(pass.slot));
+  }
   if (!chunk.is_first) {
     // An evaluation by graphs has one slot of each chunk.
     const Chunk& before = at(chunks_, chunk.number - 1);
@@ -102,6 +114,10 @@ void StepLoop::end_forward(const PassContext& context, const MicrobatchPass& pas
                losses_.columns(pass.microbatch, 1));
   behind_step(pass, head);
   run_hooks(modules_.head(), HookPoint::forward_post, pass);
+}
+
+Transfers::Of StepLoop::transfer_of(const MicrobatchPass& pass) const {
+  return {pass.microbatch, packs_.digest(pass.microbatch)};
 }
 
 void StepLoop::before_step(const MicrobatchPass& pass, int step) {
@@ -127,9 +143,9 @@ void StepLoop::build_metadata(const PassContext& context, const DocumentTable& t
 void StepLoop::keep_router_losses(const MicrobatchPass& pass) {
   if (!router_losses_) return;
   const int row = faulty("router-losses-kept-by-slot", pass.microbatch, slot_in_chunk(pass));
-  float* to = router_losses_.data + row * router_losses_.pitch;
+  float* const all = router_losses_.data + row * router_losses_.pitch;
   for (const ExpertState& state : model_->expert_states()) {
-    float* const own = std::exchange(to, to + 2);
+    float* const own = all + 2 * state.number;
     if (!chunk_of(pass).has(state.layer)) continue;
     const Tensor<float> from = model_->router_losses(pass.slot, state.layer);
     compute_.copy(own, from.data, 2 * sizeof(float), CopyKind::device_to_device);
@@ -152,24 +168,44 @@ void StepLoop::backward(const MicrobatchPass& pass) {
 }
 
 void StepLoop::begin_backward(const PassContext& context, const MicrobatchPass& pass) {
+  if (transfers_ && !chunk_of(pass).is_last) {
+    context.part("chunk gradient");
+    transfers_->receive_gradient(chunk_of(pass), transfer_of(pass),
+                                 model_->output_gradient(pass.slot));
+  }
   if (!chunk_of(pass).is_last) return;
   const OffloadPlan& plan = offloader(pass).plan();
   run_hooks(modules_.head(), HookPoint::backward_pre, pass);
   before_step(pass, plan.backward_step(plan.segments));
   model_->head_backward(context, loader_.inputs(pass.microbatch), pass.slot);
-  model_->keep_head_gradient(context, chunks_.front().slot_of(pass.microbatch));
+  if (!transfers_) {
+    model_->keep_head_gradient(context, chunks_.front().slot_of(pass.microbatch));
+  } else if (model_->sends_head_gradients()) {
+    transfers_->send_head_gradient(transfer_of(pass),
+                                   model_->hold_head_gradient(context, pass.microbatch));
+  }
   run_hooks(modules_.head(), HookPoint::backward_post, pass);
 }
 
 void StepLoop::end_backward(const PassContext& context, const MicrobatchPass& pass) {
   const Chunk& chunk = chunk_of(pass);
+  if (transfers_ && !chunk.is_first) {
+    transfers_->release(pass.slot);
+    return transfers_->send_gradient(chunk, transfer_of(pass),
+                                     model_->hold_gradient(context, pass.slot, pass.microbatch));
+  }
   if (!chunk.is_first) {
     const Chunk& before = at(chunks_, chunk.number - 1);
     const int m = faulty("chunk-gradient-to-the-next-slot", pass.microbatch, pass.microbatch + 1);
     return model_->hand_back(context, pass.slot, before.slot_of(m));
   }
   run_hooks(Modules::embedding(), HookPoint::backward_pre, pass);
-  model_->take_head_gradient(context, pass.slot);
+  if (transfers_ && scenario_.model.tied_embedding) {
+    context.part("embedding");
+    transfers_->receive_head_gradient(transfer_of(pass), model_->head_gradient(pass.slot));
+  }
+  const bool takes = faulty("head-gradient-of-a-microbatch-lost", true, pass.microbatch != 1);
+  if (takes) model_->take_head_gradient(context, pass.slot);
   model_->embed_backward(context, loader_.inputs(pass.microbatch), pass.slot);
   run_hooks(Modules::embedding(), HookPoint::backward_post, pass);
 }

@@ -1,12 +1,30 @@
 #include "engine/train/step_results.h"
 
+#include "scenarios/pass_order.h"
+
 namespace lockstep {
 
+namespace {
+
+std::vector<std::size_t> stages_of_routers(const Scenario& scenario) {
+  const std::vector<std::int64_t> stages = stages_of_layers(scenario);
+  std::vector<std::size_t> list;
+  for (std::size_t layer = 0; layer < stages.size(); ++layer) {
+    if (scenario.model.pattern[layer] == 'E') list.push_back(stages[layer]);
+  }
+  return list;
+}
+
+}  // namespace
+
 StepResults::StepResults(Device& device, TensorPool& pool, const StepLoop& loop,
-                         Communicator* communicator)
+                         const Scenario& scenario, Communicator* communicator)
     : device_(device),
       loop_(loop),
       communicator_(communicator),
+      data_(scenario.parallel.data),
+      stages_(scenario.parallel.pipeline),
+      router_stages_(stages_of_routers(scenario)),
       losses_(room_for_all(pool, loop.losses().size())),
       router_losses_(room_for_all(pool, loop.router_losses().size())),
       fetched_(device, static_cast<std::size_t>(
@@ -56,20 +74,23 @@ void StepResults::fetch(Tensor<float> norm, std::size_t microbatches, StepResult
   add_up(microbatches, of_losses, pairs > 0 ? of_losses + ranks * microbatches : nullptr, result);
 }
 
-// Microbatch m of rank r has number m * R + r; sums go in that order.
+// Microbatch m of rank r of R has number m * R + r; sums go in that order. The last stage has the
+// losses, and each layer's stage its router losses.
 void StepResults::add_up(std::size_t microbatches, const float* losses, const float* router_losses,
                          StepResult& result) const {
-  const std::size_t routers = loop_.expert_states().size(),
-                    ranks = static_cast<std::size_t>(this->ranks());
-  const std::size_t own = device_.place.rank;
+  const std::size_t routers = router_stages_.size(), ranks = data_;
+  const std::size_t own = device_.place.rank % ranks;
+  const auto place = [&](std::size_t stage, std::size_t r, std::size_t m) {
+    return (stage * ranks + r) * microbatches + m;
+  };
   result.loss = 0;
   result.microbatch_router_losses.assign(microbatches, std::vector<RouterLosses>(routers));
   for (std::size_t number = 0; number < microbatches * ranks; ++number) {
-    const std::size_t m = number / ranks, r = number % ranks, at = r * microbatches + m;
+    const std::size_t m = number / ranks, r = number % ranks, at = place(stages_ - 1, r, m);
     result.loss = add(result.loss, losses[at]);
     if (r == own) result.microbatch_losses.push_back(losses[at]);
     for (std::size_t x = 0; router_losses != nullptr && x < routers; ++x) {
-      const float* const pair = router_losses + 2 * (at * routers + x);
+      const float* const pair = router_losses + 2 * (place(router_stages_[x], r, m) * routers + x);
       const RouterLosses one{pair[0], pair[1]};
       if (r == own) result.microbatch_router_losses[m][x] = one;
       RouterLosses& sum = result.router_losses;

@@ -9,8 +9,9 @@ namespace lockstep {
 
 class StepResults {
  public:
-  // `communicator` is null without other ranks.
-  StepResults(Device& device, TensorPool& pool, const StepLoop& loop, Communicator* communicator);
+  // `communicator` is of all ranks of the run; null without others.
+  StepResults(Device& device, TensorPool& pool, const StepLoop& loop, const Scenario& scenario,
+              Communicator* communicator);
 
   // Exchanges the losses of all ranks, which have equally many microbatches.
   void exchange(std::size_t microbatches) const;
@@ -22,7 +23,7 @@ class StepResults {
   Tensor<float> room_for_all(TensorPool& pool, std::int64_t count) const;
   // Pairs of router losses in so many microbatches.
   std::size_t router_pairs(std::size_t microbatches) const {
-    return loop_.router_losses() ? microbatches * loop_.expert_states().size() : 0;
+    return loop_.router_losses() ? microbatches * router_stages_.size() : 0;
   }
   void add_up(std::size_t microbatches, const float* losses, const float* router_losses,
               StepResult& result) const;
@@ -30,6 +31,8 @@ class StepResults {
   Device& device_;
   const StepLoop& loop_;
   Communicator* communicator_;
+  const std::size_t data_, stages_;
+  std::vector<std::size_t> router_stages_;  // The stage of each layer `E`.
   Tensor<float> losses_, router_losses_;  // The losses of every rank; absent if there is one rank.
   PinnedBuffer fetched_;                  // Norm, clip, losses, router losses.
 };

@@ -1,6 +1,7 @@
 #include "engine/train/trainer.h"
 
 #include <functional>
+#include <numeric>
 #include <utility>
 
 #include "engine/train/step_state.h"
@@ -9,6 +10,7 @@
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
 #include "kernels/ops/optimizer.h"
+#include "scenarios/pass_order.h"
 
 namespace lockstep {
 
@@ -18,17 +20,17 @@ Trainer::Impl::Impl(Device& device_, const Scenario& scenario_, const DataSource
       scenario(scenario_),
       data(data_),
       options(join(options_)),
-      loop(device_, scenario, options),
+      loop(device_, scenario, options, several_stages() ? all_ranks : nullptr),
       pool(device_),
-      norm_sequence(loop.compute(), pool, loop.parameters(),
-                    sharded() ? &loop.sharder()->layout() : nullptr, communicator()),
+      norm_sequence(loop.compute(), pool, loop.parameters(), scenario, of_all()),
       norm(pool.make<float>(1, 2)),
-      digest(pool.make<std::uint64_t>(1, 2 * (1 + ranks()))),
-      results(device_, pool, loop, communicator()) {}
+      digest(pool.make<std::uint64_t>(1, 2 * (1 + ranks_of_run(scenario)))),
+      results(device_, pool, loop, scenario, of_all()) {}
 
 // Takes this rank's place in the run. A single rank that shards communicates with itself; a single
 // rank that does not shard needs no communicator.
 TrainerOptions Trainer::Impl::join(TrainerOptions from) {
+  if (several_stages()) return join_stage(from);
   const bool several = scenario.parallel.data > 1;
   if (!several && !sharded()) from.communicator = nullptr;
   if (!several && sharded() && from.communicator == nullptr) {
@@ -39,6 +41,23 @@ TrainerOptions Trainer::Impl::join(TrainerOptions from) {
   require(from.communicator == nullptr || from.communicator->size() == scenario.parallel.data,
           "the communicator joins the ranks of the scenario");
   device.place.rank = from.communicator == nullptr ? 0 : from.communicator->rank();
+  return from;
+}
+
+// A stage is a run of its own for all but the passes, the norm, the results and the digest.
+TrainerOptions Trainer::Impl::join_stage(TrainerOptions from) {
+  require(from.communicator != nullptr && from.communicator->size() == ranks_of_run(scenario),
+          "the communicator joins the ranks of all stages");
+  all_ranks = from.communicator;
+  device.place.rank = all_ranks->rank();
+  if (ranks() > 1) {
+    std::vector<int> stage(ranks());
+    std::iota(stage.begin(), stage.end(), device.place.rank - replica());
+    own_communicator = all_ranks->group(stage);
+  } else if (sharded()) {
+    own_communicator = make_self_communicator(device);
+  }
+  from.communicator = own_communicator.get();
   return from;
 }
 
@@ -53,10 +72,12 @@ std::int64_t Trainer::microbatches_done() const { return impl_->microbatches_don
 // ---- A step -------------------------------------------------------------------------------------
 
 void Trainer::Impl::load_state(const StepData& data, bool training) {
+  const std::int64_t stages = scenario.parallel.pipeline, targets = data.targets;
+  const std::int64_t counted = faulty("normaliser-of-one-stage", targets, targets / stages);
   StepState state =
       step_state(scenario, {.steps_done = steps_done,
                             .steps_since_load = steps_done - steps_loaded,
-                            .targets = faulty("loss-normaliser-baked", data.targets, first_targets),
+                            .targets = faulty("loss-normaliser-baked", counted, first_targets),
                             .microbatches = std::ssize(data.microbatches),
                             .ranks = ranks()});
   if (options.scalars != nullptr && training) {
@@ -94,7 +115,9 @@ StepData Trainer::Impl::take_data() {
 }
 
 StepData Trainer::Impl::documents_of(std::int64_t step) const {
-  return data.training(faulty("resume-reads-documents-from-the-start", step, step - steps_loaded));
+  const std::int64_t before = step - (device.place.rank >= ranks() && step > 0 ? 1 : 0);
+  const std::int64_t read = faulty("a-stage-reads-the-step-before", step, before);
+  return data.training(faulty("resume-reads-documents-from-the-start", read, read - steps_loaded));
 }
 
 void Trainer::Impl::start() {
@@ -173,7 +196,7 @@ void Trainer::Impl::sum_gradients(const Stream& stream) {
     results.exchange(microbatches_done);
     loop.exchange_behind_passes();
   };
-  communicator() == nullptr ? exchange() : communicator()->grouped(exchange);
+  of_all() == nullptr ? exchange() : of_all()->grouped(exchange);
 }
 
 void Trainer::Impl::optimize() {
@@ -192,6 +215,7 @@ void Trainer::Impl::optimize() {
   } else {
     update_weights(stream, 0, static_cast<int>(loop.parameters().specs().size()));
   }
+  loop.receive_tied_weight();
   loop.loader().state_consumed(stream);
 }
 
@@ -224,6 +248,7 @@ void Trainer::Impl::update_weights(const Stream& stream, int first, int end) {
     AdamW update = update_of(p);
     update.copy = faulty("bf16-weights-not-refreshed", p.copy, Tensor<bf16>{});
     stream.submit(update);
+    if (p.index == 0 && !sharded()) loop.send_tied_weight();
   }
 }
 

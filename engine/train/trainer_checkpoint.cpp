@@ -34,7 +34,7 @@ void Trainer::Impl::write(Tensor<T> tensor, const std::vector<T>& values) const 
 }
 
 std::vector<ResidentShard> Trainer::Impl::shards_at(const Progress& progress) const {
-  return resident_shards(loop, progress, device.place.rank, ranks(), sharded());
+  return resident_shards(loop, progress, replica(), ranks(), sharded());
 }
 
 Progress Trainer::Impl::progress() const {

@@ -26,8 +26,15 @@ struct Trainer::Impl {
        const TrainerOptions& options_);
 
   TrainerOptions join(TrainerOptions from);
+  TrainerOptions join_stage(TrainerOptions from);
+  // The ranks of this one's pipeline stage, and of the whole run: one where there is one stage.
+  // Null if nothing is exchanged.
   Communicator* communicator() const { return options.communicator; }
-  int ranks() const { return communicator() == nullptr ? 1 : communicator()->size(); }
+  Communicator* of_all() const { return several_stages() ? all_ranks : options.communicator; }
+  bool several_stages() const { return scenario.parallel.pipeline > 1; }
+  // The ranks that share the microbatches, and this one's number among them.
+  int ranks() const { return static_cast<int>(scenario.parallel.data); }
+  int replica() const { return device.place.rank % ranks(); }
   bool sharded() const { return scenario.fsdp.strategy != Sharding::no_shard; }
 
   // A step.
@@ -64,8 +71,9 @@ struct Trainer::Impl {
   Device& device;
   const Scenario scenario;
   const DataSource& data;
-  // Present if this is the only rank of a run that shards.
+  // Present if this is the only rank of a run or of a stage that shards, or one rank of a stage.
   std::unique_ptr<Communicator> own_communicator;
+  Communicator* all_ranks = nullptr;
   TrainerOptions options;
   StepLoop loop;
   TensorPool pool;

@@ -183,14 +183,17 @@ std::string Trainer::weight_digest() const {
                          .first = static_cast<std::uint64_t>(p.first),
                          .tensor = static_cast<std::uint64_t>(p.index)});
   }
-  if (my.sharded())
-    my.communicator()->all_gather(stream, {"digest"}, all.data, own.data,
-                                  2 * sizeof(std::uint64_t));
+  const bool gathers = my.sharded() || my.several_stages();
+  if (gathers)
+    my.of_all()->all_gather(stream, {"digest"}, all.data, own.data, 2 * sizeof(std::uint64_t));
   std::uint64_t low = 0, high = 0;
-  const std::vector<std::uint64_t> sums = my.read(my.sharded() ? all : own);
+  const std::vector<std::uint64_t> sums = my.read(gathers ? all : own);
   for (std::size_t i = 0; i < sums.size(); i += 2) {
-    low += sums[i];
-    high += sums[i + 1];
+    // Without sharding the ranks of a stage have the same.
+    const bool repeats =
+        gathers && !my.sharded() && static_cast<int>(i / 2) % my.ranks() != my.replica();
+    low += repeats ? 0 : sums[i];
+    high += repeats ? 0 : sums[i + 1];
   }
   char text[33];
   std::snprintf(text, sizeof(text), "%016llx%016llx", static_cast<unsigned long long>(high),
@@ -205,6 +208,7 @@ Counters Trainer::counters() const {
   all.merge(offload_counters(my.loop.counters()));
   all.merge(device_counters(my.device));
   all[Counter::collectives] = my.communicator() == nullptr ? 0 : my.communicator()->collectives;
+  if (my.several_stages()) all[Counter::collectives] += my.of_all()->collectives;
   all[Counter::bytes_poisoned_staging] = my.loop.bytes_poisoned();
   return all;
 }

@@ -34,7 +34,8 @@ constexpr std::size_t kMostRecords = 8;
 // A transport of rank threads: how its calls wait for those of peers is the transport's affair.
 constexpr std::string_view kPeerHasWritten = "peer has written";
 bool is_of_transport(const std::string& event) {
-  return event == kPeerHasWritten || event == "peer has read" || event == "call is over";
+  return event == kPeerHasWritten || event == "peer has read" || event == "call is over" ||
+         event == "peer has sent" || event == "peer has received";
 }
 // Whether copies or exchanges up to a record are waited for together. What one of them has left is
 // recorded beside that.

@@ -92,8 +92,30 @@ std::string duration_text(double seconds) {
 }
 
 std::string ranks_together(const Scenario& scenario) {
-  const std::int64_t ranks = scenario.parallel.data;
+  const std::int64_t ranks = ranks_of_run(scenario);
   return ranks == 1 ? "" : ", all " + std::to_string(ranks) + " ranks together, in one process";
+}
+
+// Ranks of a list: "0, 1".
+std::string ranks_text(std::int64_t first, std::int64_t step, std::int64_t count) {
+  std::string text;
+  for (std::int64_t i = 0; i < count; ++i)
+    text += (i > 0 ? ", " : "") + std::to_string(first + i * step);
+  return text;
+}
+
+// The groups of ranks, and each stage's order of passes.
+void write_stages(std::ostringstream& out, const Scenario& scenario) {
+  constexpr std::size_t kMostPasses = 64;
+  const std::int64_t data = scenario.parallel.data, stages = scenario.parallel.pipeline;
+  for (std::int64_t stage = 0; stage < stages; ++stage) {
+    out << "  stage " << stage << ", ranks " << ranks_text(stage * data, 1, data) << ":";
+    const auto passes = pass_order(stage_schedule(scenario, stage, scenario.training.microbatches));
+    for (std::size_t i = 0; i < std::min(passes.size(), kMostPasses); ++i) out << " " << passes[i];
+    out << (passes.size() > kMostPasses ? " ...\n" : "\n");
+  }
+  for (std::int64_t d = 0; d < data; ++d)
+    out << "  replica " << d << ": ranks " << ranks_text(d, data, stages) << "\n";
 }
 
 // The pieces of the model and the slots of each chunk; "" where training.in_flight says all.
@@ -120,13 +142,15 @@ std::string schedule_table(const Scenario& scenario) {
         << scenario.model.pattern.substr(begin.first, last.first + last.count - begin.first)
         << ", slots " << at(slots, chunk) << "\n";
   }
+  if (stages > 1) write_stages(out, scenario);
   return out.str();
 }
 
 void write_regions(std::ostringstream& out, const Scenario& scenario) {
-  const std::vector<std::int64_t> of_chunks = chunk_slots(scenario);
-  const std::int64_t slots = std::accumulate(of_chunks.begin(), of_chunks.end(), std::int64_t{0});
-  const bool several = of_chunks.size() > 1;
+  std::int64_t slots = 0;
+  for (std::int64_t piece = 0; piece < pieces_of(scenario); ++piece)
+    slots += slots_of_piece(scenario, piece);
+  const bool several = pieces_of(scenario) > 1;
   out << "\ngraphs: " << to_text(scenario.cuda_graph.impl) << ", " << graph_regions(scenario)
       << " regions, " << slots << (several ? " slots of all chunks, " : " slots, ")
       << scenario.cuda_graph.max_packed_seqs.size() << " buckets, warm-up "

@@ -22,6 +22,7 @@
 #include "harness/run/planted.h"
 #include "harness/run/suite.h"
 #include "harness/run/worker.h"
+#include "scenarios/pass_order.h"
 
 namespace lockstep {
 namespace {
@@ -31,7 +32,7 @@ bool wants_order(const Options& options) { return options.has("trace") || option
 void require_one_simulated_run(const std::vector<Scenario>& scenarios, const std::string& device) {
   if (device != "sim") throw RequestError("--trace and --schedule take --device sim");
   for (const Scenario& one : scenarios) {
-    if (one.parallel.data == 1 || one.cuda_graph.impl != GraphImpl::full_iteration) continue;
+    if (ranks_of_run(one) == 1 || one.cuda_graph.impl != GraphImpl::full_iteration) continue;
     throw RequestError(
         "--trace and --schedule run all ranks in one process, where a graph of a whole step holds "
         "none "

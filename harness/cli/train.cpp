@@ -36,6 +36,7 @@
 #include "scenarios/documents/layout.h"
 #include "scenarios/documents/raw_documents.h"
 #include "scenarios/io/reader.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/schema/words.h"
 
 namespace lockstep {
@@ -284,7 +285,7 @@ ExitStatus reported(Log& log, const DataSource& data, const Counters& counters, 
 // The ranks of this process.
 ExitStatus train_here(const Options& options, const Scenario& scenario, const DataSource& data,
                       const std::string& kind, const LocalRanks& ranks, InterruptGuard& guard) {
-  if (scenario.offload.captured && scenario.parallel.data == 1) leave_two_channels();
+  if (scenario.offload.captured && ranks_of_run(scenario) == 1) leave_two_channels();
   Counters counters;  // Counters of the first rank.
   Device device(
       open_backend(kind, sim_options(scenario, scenario.checker.schedule.seed), ranks.gpu));
@@ -319,7 +320,7 @@ ExitStatus train_here(const Options& options, const Scenario& scenario, const Da
 std::unique_ptr<CheckpointLock> lock_of_checkpoint(const Options& options,
                                                    const Scenario& scenario) {
   if (!options.has("checkpoint")) return nullptr;
-  if (scenario.parallel.data > 1) {
+  if (ranks_of_run(scenario) > 1) {
     const std::optional<LaunchedRank> launched = launched_here();
     if (launched && launched->rank != 0) return nullptr;
   }
@@ -345,7 +346,7 @@ ExitStatus train_by_engine(const Options& options, const Scenario& scenario, con
     MemoryUse use = memory_use(scenario, kind);
     use.reference = false;
     // The launcher's other ranks may be elsewhere.
-    if (scenario.parallel.data > 1 && launched_here()) use.ranks = 1;
+    if (ranks_of_run(scenario) > 1 && launched_here()) use.ranks = 1;
     require_memory(scenario, use);
   }
   return launch(scenario, launch_options(options, kind), [&](const LocalRanks& ranks) {

@@ -7,6 +7,7 @@
 #include "harness/expect/offload_bytes.h"
 #include "harness/expect/sharding_plan.h"
 #include "scenarios/documents/layout.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 #include "scenarios/schema/words.h"
 
@@ -80,10 +81,10 @@ std::vector<std::string> blind_spots(const Scenario& scenario) {
   if (scenario.offload.delay_until_cuda_graph && offload_demand(scenario).of_experts == 0)
     list.push_back(
         "offload.delay_until_cuda_graph: no tensor of experts is offloaded, so it delays nothing");
-  if (!with_reduction(scenario)) return list;
   const Transport transport = scenario.parallel.transport;
-  if (scenario.parallel.data > 1 && (transport == Transport::shm || transport == Transport::nccl))
+  if (ranks_of_run(scenario) > 1 && (transport == Transport::shm || transport == Transport::nccl))
     list.push_back("ranks are processes: the checker does not see the order between them");
+  if (!with_reduction(scenario)) return list;
   const bool one_microbatch = most_microbatches(scenario.training) == 1;
   if (scenario.parallel.data == 1) list.push_back("one rank: rank mix-ups cannot be detected");
   if (sums_have_no_order(scenario)) list.push_back("two ranks: a sum of two has no order");

@@ -58,7 +58,8 @@ void count_waits(const Scenario& scenario, const StepData& step, Totals& sum) {
   const std::int64_t count = std::ssize(step.microbatches);
   const std::int64_t reads = scenario.model.moe.host_sync ? count * layers_of_experts(scenario) : 0;
   sum.rows_read += reads;
-  sum.host_waits += count + 2 * scenario.parallel.data + reads;
+  const std::int64_t stages = scenario.parallel.pipeline;  // Each loads the documents.
+  sum.host_waits += stages * (count + 2 * scenario.parallel.data) + reads;
   sum.grows |= !std::all_of(step.microbatches.begin(), step.microbatches.end(),
                             [&](const auto& one) { return fits_a_bucket(scenario, one); });
 }
@@ -157,7 +158,11 @@ void add_captures(const Scenario& scenario, const DataSource& data, const Shardi
 
 void add_graphs(const Scenario& scenario, const Totals& totals, std::int64_t regions,
                 std::vector<Expectation>& list) {
-  const auto& [replays, too_many, too_long, cut] = totals.training;
+  const std::int64_t stages = scenario.parallel.pipeline;
+  const std::int64_t replays = totals.training.replays,
+                     too_many = stages * totals.training.too_many,
+                     too_long = stages * totals.training.too_long,
+                     cut = stages * totals.training.cut;
   list.push_back(exactly(Counter::graph_replays, replays + totals.evaluation_replays,
                          std::to_string(regions) + " regions, warm-up of " +
                              std::to_string(scenario.cuda_graph.warmup_steps) +
@@ -184,7 +189,7 @@ void add_graphs(const Scenario& scenario, const Totals& totals, std::int64_t reg
   }
   // A graph of a whole iteration is captured when a step fits: a recapture with none since the last
   // is no recapture.
-  list.push_back(exactly(Counter::recaptures, std::ssize(scenario.training.recapture_at),
+  list.push_back(exactly(Counter::recaptures, stages * std::ssize(scenario.training.recapture_at),
                          "training.recapture_at, each with graphs to tear down"));
 }
 
@@ -403,12 +408,11 @@ std::int64_t graph_regions(const Scenario& scenario) {
 }
 
 std::int64_t slots_of_regions(const Scenario& scenario) {
-  const std::vector<std::int64_t> slots = chunk_slots(scenario);
-  if (scenario.cuda_graph.impl == GraphImpl::full_iteration) return slots.front();
+  if (scenario.cuda_graph.impl == GraphImpl::full_iteration) return chunk_slots(scenario).front();
   const std::vector<Scenario::Block> blocks = scenario.blocks();
-  std::int64_t sum = 0, block = 0, chunk = 0;
-  for (const std::int64_t count : blocks_of_pieces(std::ssize(blocks), std::ssize(slots))) {
-    const std::int64_t own = at(slots, chunk++);
+  std::int64_t sum = 0, block = 0, piece = 0;
+  for (const std::int64_t count : blocks_of_pieces(std::ssize(blocks), pieces_of(scenario))) {
+    const std::int64_t own = slots_of_piece(scenario, piece++);
     for (const std::int64_t end = block + count; block < end; ++block)
       sum += captured_symbols(scenario, at(blocks, block)).empty() ? 0 : own;
   }
@@ -417,10 +421,15 @@ std::int64_t slots_of_regions(const Scenario& scenario) {
 
 std::int64_t most_outstanding(const Scenario& scenario) {
   const Scenario::Parallel& parallel = scenario.parallel;
-  if (parallel.chunks == 1) return scenario.training.in_flight;
+  if (!depth_follows(scenario)) return scenario.training.in_flight;
   const std::int64_t all = parallel.chunks * most_microbatches(scenario.training);
   if (parallel.schedule == PipelineSchedule::gpipe) return all;
-  return std::min(all, (parallel.chunks - 1) * parallel.group + 1);
+  // The first stage waits longest for the first gradient.
+  const std::int64_t later = parallel.pipeline - 1;
+  const std::int64_t ahead = parallel.schedule == PipelineSchedule::interleaved
+                                 ? 2 * later + (parallel.chunks - 1) * parallel.group
+                                 : later;
+  return std::min(all, ahead + 1);
 }
 
 std::int64_t passes_of_captures(const Scenario& scenario, std::int64_t buckets) {
@@ -449,12 +458,13 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   add_graphs(scenario, totals, regions, list);
   add_captures(scenario, data, plan, totals.collectives, list);
   const std::int64_t outstanding = most_outstanding(scenario);
-  list.push_back(exactly(
-      Counter::max_outstanding, outstanding,
-      scenario.parallel.chunks == 1 ? "training.in_flight" : "parallel.schedule, of all chunks"));
+  list.push_back(
+      exactly(Counter::max_outstanding, outstanding,
+              depth_follows(scenario) ? "parallel.schedule, of all chunks" : "training.in_flight"));
   list.push_back(
       exactly(Counter::slots_live, outstanding, "a slot for each of those, in every step"));
-  list.push_back(exactly(Counter::evaluations, totals.evaluations, "training.eval_every"));
+  list.push_back(exactly(Counter::evaluations, scenario.parallel.pipeline * totals.evaluations,
+                         "training.eval_every, on each stage"));
   list.push_back(exactly(Counter::collectives_in_graphs, totals.in_graphs,
                          "what the passes of a replayed step exchange"));
   list.push_back(exactly(Counter::persistent_buffers, std::ssize(plan.persistent),

@@ -87,6 +87,7 @@ std::vector<Expectation> launches_of_part(const Scenario& scenario, const DataSo
     if (whole && every > 0 && (step + 1) % every == 0)
       evaluations += evaluation_replays(scenario, regions, data.evaluation(step));
   }
+  const std::int64_t stages = scenario.parallel.pipeline;
   const std::string why = "the part of the run from step " + std::to_string(from.step) +
                           ", microbatch " + std::to_string(from.microbatch);
   const auto exactly = [&](Counter counter, std::int64_t value) {
@@ -94,9 +95,9 @@ std::vector<Expectation> launches_of_part(const Scenario& scenario, const DataSo
   };
   return {exactly(Counter::graph_replays, sum.replays + evaluations),
           exactly(Counter::evaluation_replays, evaluations),
-          exactly(Counter::fallbacks_documents, sum.too_many),
-          exactly(Counter::fallbacks_length, sum.too_long),
-          exactly(Counter::fallbacks_cut, sum.cut)};
+          exactly(Counter::fallbacks_documents, stages * sum.too_many),
+          exactly(Counter::fallbacks_length, stages * sum.too_long),
+          exactly(Counter::fallbacks_cut, stages * sum.cut)};
 }
 
 }  // namespace lockstep

@@ -1,5 +1,8 @@
 #include "harness/expect/rank_counters.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace lockstep {
 namespace {
 
@@ -37,6 +40,13 @@ constexpr Counter kOfWork[] = {Counter::tokens_dropped,
                                Counter::fp8_casts,
                                Counter::weight_casts};
 
+// The largest of all stages counts, not the sum.
+constexpr Counter kMost[] = {Counter::max_outstanding, Counter::slots_live,
+                             Counter::offloads_in_flight};
+// These follow from those of structure.
+constexpr Counter kReasons[] = {Counter::fallbacks_documents, Counter::fallbacks_length,
+                                Counter::fallbacks_cut, Counter::evaluation_replays};
+
 constexpr Counter kOfDevices[] = {Counter::host_syncs, Counter::ops, Counter::delays_applied,
                                   Counter::bytes_poisoned, Counter::bytes_poisoned_padding};
 
@@ -47,8 +57,19 @@ std::int64_t count_of(const Counters& counters, Counter name) {
 
 }  // namespace
 
-Counters merged(const std::vector<Counters>& ranks, bool apart) {
+Counters merged(const std::vector<Counters>& ranks, bool apart, std::int64_t stages) {
   Counters all = ranks.front();
+  const std::size_t of_a_stage = ranks.size() / stages;
+  const auto over_stages = [&](Counter name) {
+    if (!all.contains(name)) return;
+    const bool most = std::ranges::find(kMost, name) != std::end(kMost);
+    for (std::size_t r = of_a_stage; r < ranks.size(); r += of_a_stage) {
+      const std::int64_t own = ranks[r].at(name);
+      all[name] = most ? std::max(all[name], own) : all[name] + own;
+    }
+  };
+  for (const Counter name : kOfStructure) over_stages(name);
+  for (const Counter name : kReasons) over_stages(name);
   const auto add_up = [&](Counter name) {
     if (!all.contains(name)) return;
     for (std::size_t r = 1; r < ranks.size(); ++r) all[name] += ranks[r].at(name);
@@ -60,13 +81,15 @@ Counters merged(const std::vector<Counters>& ranks, bool apart) {
   return all;
 }
 
-std::string disagreement(const std::vector<Counters>& ranks) {
+std::string disagreement(const std::vector<Counters>& ranks, std::int64_t stages) {
+  const std::size_t of_a_stage = ranks.size() / stages;
   for (std::size_t r = 1; r < ranks.size(); ++r) {
+    const std::size_t head = r - r % of_a_stage;
     for (const Counter name : kOfStructure) {
-      const std::int64_t first = count_of(ranks.front(), name), other = count_of(ranks[r], name);
+      const std::int64_t first = count_of(ranks[head], name), other = count_of(ranks[r], name);
       if (first == other) continue;
       return "rank " + std::to_string(r) + " counts " + std::to_string(other) + " " +
-             to_text(name) + ", rank 0 " + std::to_string(first);
+             to_text(name) + ", rank " + std::to_string(head) + " " + std::to_string(first);
     }
   }
   return "";

@@ -11,6 +11,7 @@
 #include "kernels/core/at.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/io/reader.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -58,6 +59,11 @@ void expect_checker(const Scenario& scenario, const DataSource& data, const Chec
                     std::vector<Expectation>& expected) {
   expected.push_back(
       {.counter = Counter::hazards_checked, .min = 1, .why = "checker.hazards is true"});
+  // A process sees its own stage alone.
+  const std::int64_t stages = scenario.parallel.pipeline;
+  const bool sees_all = stages == 1 || seen.ranks == ranks_of_run(scenario);
+  const std::int64_t replicas = seen.ranks / stages;
+  if (!sees_all) return;
   // All ranks launch alike. A launch too many also counts the recomputed ops of its graph and the
   // like once more, so the launches come before those.
   const auto behind = std::find_if(expected.rbegin(), expected.rend(), [](const Expectation& one) {
@@ -65,8 +71,8 @@ void expect_checker(const Scenario& scenario, const DataSource& data, const Chec
   });
   expected.insert(behind == expected.rend() ? expected.begin() : behind.base(),
                   {.counter = Counter::graph_replays,
-                   .min = (seen.launches + seen.ranks - 1) / seen.ranks,
-                   .max = seen.launches / seen.ranks,
+                   .min = (seen.launches + replicas - 1) / replicas,
+                   .max = seen.launches / replicas,
                    .why = "so many launches of a rank were seen at the device door"});
   if (scenario.cuda_graph.graph_memory_limit == 0) return;  // The documents alone decide.
   const ShardingPlan plan = plan_sharding(scenario);

@@ -23,12 +23,12 @@ bool has_copy(const ParameterShape& p) {
 // Blocks of each unit. Without sharding every block is one: `fsdp.unit` is then without effect.
 std::vector<std::int64_t> unit_sizes(const Scenario& scenario) {
   const Scenario::Fsdp& fsdp = scenario.fsdp;
-  const std::int64_t blocks = std::ssize(scenario.blocks()), chunks = scenario.parallel.chunks;
+  const std::int64_t blocks = std::ssize(scenario.blocks()), pieces = pieces_of(scenario);
   if (fsdp.strategy != no_shard && fsdp.unit_is_list) return fsdp.unit;
   const std::int64_t size = fsdp.strategy == no_shard ? 1 : fsdp.unit.front();
   std::vector<std::int64_t> sizes;
-  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-    const std::int64_t own = blocks / chunks + (chunk < blocks % chunks ? 1 : 0);
+  for (std::int64_t piece = 0; piece < pieces; ++piece) {
+    const std::int64_t own = blocks / pieces + (piece < blocks % pieces ? 1 : 0);
     for (std::int64_t left = own; left > 0; left -= size) sizes.push_back(std::min(left, size));
   }
   return sizes;
@@ -194,12 +194,25 @@ std::int64_t count_gathers(const Scenario& scenario) {
   return scenario.model.moe.expert_bias ? std::count(pattern.begin(), pattern.end(), 'E') : 0;
 }
 
+// Calls of all stages of a replica: sends of its microbatches, and what all ranks of the run
+// gather. Each piece but the last sends activations, each but the first their gradients.
+std::int64_t sends(const Scenario& scenario, std::int64_t microbatches, bool trains) {
+  if (scenario.parallel.pipeline == 1) return 0;
+  const std::int64_t boundaries = pieces_of(scenario) - 1, tied = scenario.model.tied_embedding;
+  return microbatches * (trains ? 2 * boundaries + tied : boundaries);
+}
+
+// A tied weight goes to the last stage at the start, and behind each update.
+std::int64_t weights_sent(const Scenario& scenario) {
+  return scenario.parallel.pipeline > 1 && scenario.model.tied_embedding ? 1 : 0;
+}
+
 }  // namespace
 
 ShardingPlan plan_sharding(const Scenario& scenario) { return Planner(scenario).plan(); }
 
 std::int64_t collectives_at_start(const Scenario& scenario, const ShardingPlan& plan) {
-  return resident(scenario, plan) + (gathers_fp8_codes(scenario) ? 1 : 0);
+  return resident(scenario, plan) + (gathers_fp8_codes(scenario) ? 1 : 0) + weights_sent(scenario);
 }
 
 std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan& plan,
@@ -235,11 +248,16 @@ std::int64_t collectives_of_forward_passes(const Scenario& scenario, const Shard
 
 std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& plan,
                                  std::int64_t microbatches) {
-  if (!with_reduction(scenario)) return 0;
-  const std::int64_t rows_of_the_norm = scenario.fsdp.strategy != no_shard ? 1 : 0;
-  return collectives_of_passes(scenario, plan, microbatches) + rows_of_the_norm +
-         resident(scenario, plan) + loss_gathers(scenario) + count_gathers(scenario) +
-         exchanges_behind_update(scenario);
+  const std::int64_t stages = scenario.parallel.pipeline;
+  const bool exchanges = with_reduction(scenario) || stages > 1;
+  if (!exchanges) return 0;
+  const std::int64_t rows_of_the_norm =
+      scenario.fsdp.strategy != no_shard || stages > 1 ? stages : 0;
+  const std::int64_t of_stages = rows_of_the_norm + stages * loss_gathers(scenario) +
+                                 sends(scenario, microbatches, true) + weights_sent(scenario);
+  if (!with_reduction(scenario)) return of_stages;
+  return collectives_of_passes(scenario, plan, microbatches) + of_stages +
+         resident(scenario, plan) + count_gathers(scenario) + exchanges_behind_update(scenario);
 }
 
 // A unit is gathered for each pass of a region in it, and its gradients are reduced where those of
@@ -250,10 +268,9 @@ std::int64_t collectives_of_capture(const Scenario& scenario, const ShardingPlan
   const std::int64_t gathers = scenario.fsdp.strategy == optim_grads_params ? 2 : 0;
   const std::int64_t reductions = scenario.fsdp.strategy >= optim_grads ? 1 : 0;
   const std::vector<Scenario::Block> blocks = scenario.blocks();
-  const std::vector<std::int64_t> slots = chunk_slots(scenario);
-  std::int64_t buckets = 0, block = 0, chunk = 0;  // In all slots.
-  for (const std::int64_t count : blocks_of_pieces(std::ssize(blocks), std::ssize(slots))) {
-    const std::int64_t own = at(slots, chunk++);
+  std::int64_t buckets = 0, block = 0, piece = 0;  // In all slots.
+  for (const std::int64_t count : blocks_of_pieces(std::ssize(blocks), pieces_of(scenario))) {
+    const std::int64_t own = slots_of_piece(scenario, piece++);
     for (const std::int64_t end = block + count; block < end; ++block) {
       if (!captured_symbols(scenario, at(blocks, block)).empty())
         buckets += own * buckets_of(plan, at(units, at(blocks, block).first));
@@ -264,8 +281,10 @@ std::int64_t collectives_of_capture(const Scenario& scenario, const ShardingPlan
 
 std::int64_t collectives_of_evaluation(const Scenario& scenario, const ShardingPlan& plan,
                                        std::int64_t microbatches) {
-  if (!with_reduction(scenario)) return 0;
-  return collectives_of_forward_passes(scenario, plan, microbatches) + loss_gathers(scenario);
+  const std::int64_t stages = scenario.parallel.pipeline;
+  if (!with_reduction(scenario) && stages == 1) return 0;
+  return collectives_of_forward_passes(scenario, plan, microbatches) +
+         stages * loss_gathers(scenario) + sends(scenario, microbatches, false);
 }
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include "harness/judge/seen_difference.h"
 #include "harness/judge/shards.h"
 #include "kernels/core/at.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -47,7 +48,7 @@ ComparedRun::ComparedRun(const Scenario& scenario, const DataSource& data,
       data_(data),
       options_(options),
       compared_(compared),
-      counters_(scenario.parallel.data),
+      counters_(ranks_of_run(scenario)),
       views_(counters_.size()),
       injector_(injector_for(scenario.model.pattern, options.planted.engine)),
       watched_(watch(observer, options.watcher)),
@@ -56,7 +57,7 @@ ComparedRun::ComparedRun(const Scenario& scenario, const DataSource& data,
   forget_seen_difference();
   const bool by_eager_run = is_judged_by_an_eager_run(scenario, options.device);
   const Reference reference = by_eager_run ? Reference::eager_run : Reference::oracle;
-  for (int r = 0; r < scenario.parallel.data; ++r)
+  for (int r = 0; r < ranks_of_run(scenario); ++r)
     comparisons_.push_back(std::make_unique<Comparison>(scenario, r, reference));
 }
 
@@ -121,7 +122,8 @@ void ComparedRun::require_the_whole_state(ThreadRank& rank) {
   at(views_, rank.number()) = rank.trainer.parameters();
   rank.communicator.all_gather_object("");
   if (rank.number() > 0) return;
-  const std::string gap = uncovered(parameter_table(scenario_), with_sharding(scenario_), views_);
+  const std::string gap = uncovered(parameter_table(scenario_), with_sharding(scenario_), views_,
+                                    scenario_.parallel.pipeline);
   if (!gap.empty()) throw EngineViolation(JudgeKind::vacuous, gap);
 }
 

@@ -114,8 +114,15 @@ class StepComparison : public StepListener {
  private:
   const Scenario& scenario() const { return rank_.scenario; }
   // The number of this rank's microbatch in the step (arithmetic.md 1).
-  std::int64_t global(std::int64_t microbatch) const { return microbatch * ranks() + rank_.rank; }
+  std::int64_t global(std::int64_t microbatch) const {
+    return microbatch * ranks() + rank_.rank % ranks();
+  }
+  // How many ranks share the microbatches.
   std::int64_t ranks() const { return scenario().parallel.data; }
+  // Whether this rank's pipeline stage has a tensor: of a layer, or, with layer -1, of the ends of
+  // the model.
+  bool has(int layer, bool of_embedding) const;
+  bool has(const oracle::Tensor& tensor) const;
   std::int64_t microbatches() const { return std::ssize(forward_order_); }
   bool has(int microbatch) const { return microbatch >= 0 && microbatch < microbatches(); }
   const oracle::MicrobatchResult& want(std::int64_t microbatch) const {
@@ -165,6 +172,7 @@ class StepComparison : public StepListener {
   const ComparedEngine& engine_;
   const ExpectedResults expected_;
   const std::int64_t phase_;
+  const std::vector<std::int64_t> stages_;  // By layer.
 
   std::int64_t calls_ = 0;  // The engine's calls in this step.
   // Position of each microbatch's forward pass, -1 before it.

@@ -72,8 +72,9 @@ void compare_results(const JudgedCase& one, const ReferenceResults& reference,
     });
   });
   outcome.delayed = run.device().delayed();
-  outcome.counters = merged(run.counters(), one.ranks_are_processes());
-  const std::string differ = disagreement(run.counters());
+  const std::int64_t stages = one.scenario.parallel.pipeline;
+  outcome.counters = merged(run.counters(), one.ranks_are_processes(), stages);
+  const std::string differ = disagreement(run.counters(), stages);
   if (outcome.holds() && !differ.empty())
     outcome.finding = {.judge = JudgeKind::vacuous, .reason = differ};
 }

@@ -6,6 +6,7 @@
 #include "engine/comm/nccl_communicator.h"
 #include "engine/comm/ranks.h"
 #include "harness/base/errors.h"
+#include "scenarios/pass_order.h"
 
 namespace lockstep {
 
@@ -45,7 +46,7 @@ void LocalRanks::run(Device& device, const std::function<void(Communicator&)>& b
 // The order of threads has a seed of its own, not the schedule's, since a schedule that was found
 // by tags must meet the same calls when it runs again.
 LocalRanks all_local_ranks(const Scenario& scenario) {
-  return {.count = static_cast<int>(scenario.parallel.data),
+  return {.count = static_cast<int>(ranks_of_run(scenario)),
           .seed = static_cast<std::uint64_t>(scenario.training.seed),
           .meetings = {},
           .over_nccl = false,

@@ -220,7 +220,7 @@ bool OpWatch::is_sum(const Key& key, const Submission& op, const OperandBytes& o
 void OpWatch::ran(const Submission& op, const StepLocation& place) {
   if (place.step > step_) expect_step(place.step);
   const std::string name = plain_name(op.type().name);
-  const std::int64_t microbatch = place.microbatch * ranks_ + place.rank;
+  const std::int64_t microbatch = place.microbatch * ranks_ + place.rank % ranks_;
   if (place.step == step_ && place.microbatch >= 0 && !place.before_capture) {
     ++ran_[{microbatch, place.layer, name}];
     ever_ran_.insert(name);

@@ -88,7 +88,8 @@ static RunOutcome run_in_parts(const JudgedCase& one, const ReferenceResults& re
             part.last ? compare_state(outcome, reference, rank) : rank.engine.trainer.save(file);
           });
         });
-        counters = merged(run.counters(), one.ranks_are_processes());
+        counters =
+            merged(run.counters(), one.ranks_are_processes(), one.scenario.parallel.pipeline);
       }
       if (!outcome.holds()) return;
       checker.throw_found();

@@ -24,6 +24,7 @@
 #include "kernels/core/fault.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/io/reader.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -39,7 +40,7 @@ std::optional<RunFinding> judge_counters(const JudgedCase& one, const ReferenceR
   RunEvidence evidence{.explored = one.explores()};
   if (one.has_step_judge()) evidence.oracle_steps = results.steps;
   const auto* const here = one.options.ranks;
-  const std::int64_t ranks = here != nullptr ? here->here() : one.scenario.parallel.data;
+  const std::int64_t ranks = here != nullptr ? here->here() : ranks_of_run(one.scenario);
   if (one.checks_hazards()) evidence.checker = {ranks, last.launches, last.captured_calls};
   const std::vector<Expectation> expected = expectations_of_run(one.scenario, one.data, evidence);
   const auto vacuous = [](const std::string& reason) {
@@ -69,9 +70,14 @@ std::optional<RunFinding> judge_costs(const JudgedCase& one, const RunOutcome& f
   const std::string growth = memory_growth(one.scenario, first.step_memory);
   if (!growth.empty()) return finding(growth);
   const auto* const here = one.options.ranks;
-  const std::string graphs = unexpected_graphs(
-      one.scenario, one.data, here != nullptr ? here->here() : one.scenario.parallel.data,
-      first.step_memory.graphs, first.captured_calls);
+  // A process sees its own stage alone.
+  const std::int64_t ranks = here != nullptr ? here->here() : ranks_of_run(one.scenario),
+                     stages = one.scenario.parallel.pipeline;
+  const std::string graphs =
+      stages > 1 && ranks < ranks_of_run(one.scenario)
+          ? ""
+          : unexpected_graphs(one.scenario, one.data, ranks / stages, first.step_memory.graphs,
+                              first.captured_calls);
   if (!graphs.empty()) return finding(graphs);
   if (!first.needless.empty()) return finding(first.needless);
   // Rows hold the costs of all ranks, or of rank 0 where each is a process.

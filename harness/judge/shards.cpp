@@ -52,23 +52,26 @@ std::string gap_in(const ParameterShape& parameter, std::vector<Piece> pieces,
 }  // namespace
 
 std::string uncovered(const std::vector<ParameterShape>& parameters, bool sharded,
-                      const std::vector<std::vector<ParameterView>>& ranks) {
-  std::vector<std::vector<Piece>> together(parameters.size());
+                      const std::vector<std::vector<ParameterView>>& ranks, std::int64_t stages) {
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     if (const std::string unknown = unknown_view(parameters, ranks[r], r); !unknown.empty())
       return unknown;
-    const std::vector<std::vector<Piece>> pieces = pieces_of(parameters, ranks[r]);
+  }
+  const std::size_t of_a_stage = ranks.size() / stages;
+  const std::size_t wholes = sharded ? 1 : of_a_stage;  // How often all parameters are there.
+  for (std::size_t whole = 0; whole < wholes; ++whole) {
+    std::vector<std::vector<Piece>> together(parameters.size());
+    for (std::size_t r = whole; r < ranks.size(); r += wholes) {
+      const std::vector<std::vector<Piece>> pieces = pieces_of(parameters, ranks[r]);
+      for (std::size_t p = 0; p < parameters.size(); ++p)
+        together[p].insert(together[p].end(), pieces[p].begin(), pieces[p].end());
+    }
+    const bool alone = !sharded && stages == 1;
+    const std::string whose = alone ? "rank " + std::to_string(whole) + " holds" : "the ranks hold";
     for (std::size_t p = 0; p < parameters.size(); ++p) {
-      together[p].insert(together[p].end(), pieces[p].begin(), pieces[p].end());
-      if (sharded) continue;
-      const std::string gap =
-          gap_in(parameters[p], pieces[p], "rank " + std::to_string(r) + " holds");
+      const std::string gap = gap_in(parameters[p], together[p], whose);
       if (!gap.empty()) return gap;
     }
-  }
-  for (std::size_t p = 0; sharded && p < parameters.size(); ++p) {
-    const std::string gap = gap_in(parameters[p], together[p], "the ranks hold");
-    if (!gap.empty()) return gap;
   }
   return "";
 }

@@ -11,8 +11,10 @@
 namespace lockstep {
 
 // Returns "" or the first gap, overlap or view of no parameter as a sentence. `ranks` has the views
-// of each rank. Sharded parameters are cut among the ranks; others are whole on each.
+// of each rank. Sharded parameters are cut among the ranks; others are whole on each, or on one of
+// the pipeline stages with equal numbers among their ranks.
 std::string uncovered(const std::vector<ParameterShape>& parameters, bool sharded,
-                      const std::vector<std::vector<ParameterView>>& ranks);
+                      const std::vector<std::vector<ParameterView>>& ranks,
+                      std::int64_t stages = 1);
 
 }  // namespace lockstep

@@ -86,7 +86,9 @@ std::string picture(const CaseResult& result) {
     const auto source = open_data(scenario);
     const StepData step = result.judge == JudgeKind::evaluation ? source->evaluation(where.step)
                                                                 : source->training(where.step);
-    return pack_picture(scenario.data, of_rank(step, where.rank, scenario.parallel.data), where);
+    return pack_picture(scenario.data,
+                        of_rank(step, where.rank % scenario.parallel.data, scenario.parallel.data),
+                        where);
   } catch (const std::exception& error) {
     return "<p class=\"note\">The packs are not drawn: " + html(error.what()) + "</p>\n";
   }

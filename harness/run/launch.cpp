@@ -29,6 +29,7 @@
 #include "harness/run/meeting_key.h"
 #include "harness/run/rendezvous_address.h"
 #include "scenarios/io/reader.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
@@ -49,7 +50,7 @@ struct Process {
 
 ExitStatus run_process(const Process& process, const Scenario& scenario, bool over_nccl,
                        const std::function<ExitStatus(const LocalRanks&)>& body) {
-  const int count = static_cast<int>(scenario.parallel.data), here = count / process.of;
+  const int count = static_cast<int>(ranks_of_run(scenario)), here = count / process.of;
   if (scenario.fsdp.reduction == Reduction::nccl) pin_sums(process.number == 0);
   try {
     std::vector<std::unique_ptr<Store>> meetings;
@@ -192,18 +193,20 @@ void require_alone(const Scenario& scenario) {
   }
   if (!me || me->launcher == "Slurm") return;
   const std::string why =
-      scenario.parallel.data == 1 ? "parallel.data is 1" : "parallel.transport is local";
+      ranks_of_run(scenario) == 1 ? "parallel.data is 1" : "parallel.transport is local";
   throw RequestError(me->launcher + " started " + std::to_string(me->size) + " processes, but " +
                      why + ": each would do all of it, and write the same files");
 }
 
 ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOptions& options,
                 const std::function<ExitStatus(const LocalRanks&)>& body) {
-  const int count = static_cast<int>(scenario.parallel.data);
+  const int count = static_cast<int>(ranks_of_run(scenario));
   const bool one_each = over_nccl(scenario, options.device, true);
-  if (count % me.size != 0 || (one_each && count != me.size)) {
-    throw RequestError(me.launcher + " started " + std::to_string(me.size) +
-                       " processes, but parallel.data is " + std::to_string(count));
+  const bool stages = scenario.parallel.pipeline > 1;
+  if (count % me.size != 0 || ((one_each || stages) && count != me.size)) {
+    throw RequestError(me.launcher + " started " + std::to_string(me.size) + " processes, but " +
+                       (stages ? "parallel.data x parallel.pipeline" : "parallel.data") + " is " +
+                       std::to_string(count));
   }
   const bool over_the_host = !one_each && scenario.cuda_graph.impl == GraphImpl::full_iteration;
   if (over_the_host && options.device == "cuda") throw NoDevice(lacking(scenario, options.device));
@@ -260,18 +263,18 @@ bool over_nccl(const Scenario& scenario, const std::string& device, bool by_laun
 
 SharedSegment meeting_in(const RunFolder& folder, const Scenario& scenario) {
   return SharedMemoryStore::create(place_in(folder.path()),
-                                   static_cast<int>(scenario.parallel.data));
+                                   static_cast<int>(ranks_of_run(scenario)));
 }
 
 void tell_lost(int rank, const RunFolder& folder, const Scenario& scenario) {
   SharedMemoryStore::tell_lost(place_in(folder.path()), rank,
-                               static_cast<int>(scenario.parallel.data));
+                               static_cast<int>(ranks_of_run(scenario)));
 }
 
 ExitStatus run_as_rank(int rank, const std::string& folder, const Scenario& scenario,
                        double deadline_s,
                        const std::function<ExitStatus(const LocalRanks&)>& body) {
-  const int count = static_cast<int>(scenario.parallel.data);
+  const int count = static_cast<int>(ranks_of_run(scenario));
   const auto meeting = [&](int number) {
     return std::make_unique<SharedMemoryStore>(place_in(folder), number, count, deadline_s);
   };
@@ -283,7 +286,7 @@ ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFol
                        const std::function<ExitStatus(const LocalRanks&)>& body,
                        const RankEnded& ended) {
   const SharedSegment segment = meeting_in(folder, scenario);
-  RankProcesses processes(static_cast<int>(scenario.parallel.data), [&](int rank) {
+  RankProcesses processes(static_cast<int>(ranks_of_run(scenario)), [&](int rank) {
     return run_as_rank(rank, folder.path(), scenario, deadline_s, body);
   });
   const auto told = [&](int rank, const RankEnd& end) {
@@ -299,7 +302,7 @@ ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFol
 ExitStatus launch(const Scenario& scenario, const LaunchOptions& options,
                   const std::function<ExitStatus(const LocalRanks&)>& body) {
   const Transport transport = scenario.parallel.transport;
-  if (scenario.parallel.data == 1 || transport == Transport::local) {
+  if (ranks_of_run(scenario) == 1 || transport == Transport::local) {
     require_alone(scenario);
     return body(all_local_ranks(scenario));
   }

@@ -23,6 +23,7 @@
 #include "harness/run/rank_teams.h"
 #include "harness/run/worker.h"
 #include "kernels/core/at.h"
+#include "scenarios/pass_order.h"
 
 namespace lockstep {
 namespace {
@@ -73,7 +74,7 @@ int weight(const CaseResult& result) {
 }  // namespace
 
 bool wants_processes(const Scenario& scenario) {
-  return scenario.parallel.data > 1 && (scenario.parallel.transport == Transport::shm ||
+  return ranks_of_run(scenario) > 1 && (scenario.parallel.transport == Transport::shm ||
                                         scenario.parallel.transport == Transport::nccl);
 }
 
@@ -114,7 +115,7 @@ std::vector<RankReport> reports_of_new_ranks(const Scenario& scenario, const Run
     std::ofstream(path(ranks.first())) << boost::json::serialize(to_json(result));
     return ExitStatus::held;
   };
-  std::vector<RankReport> reports(scenario.parallel.data);
+  std::vector<RankReport> reports(ranks_of_run(scenario));
   // Its words are passed on at once: others may wait for it until the watchdog comes.
   const auto ended = [&](int rank, const RankEnd& end) {
     at(reports, rank) = {text_of(path(rank)), end, text_of(said(rank))};

@@ -10,11 +10,12 @@
 #include "harness/report/result_json.h"
 #include "harness/run/worker_place.h"
 #include "kernels/core/at.h"
+#include "scenarios/pass_order.h"
 
 namespace lockstep {
 
 TeamKey team_of(const Scenario& scenario) {
-  return {scenario.parallel.data, scenario.parallel.transport == Transport::nccl,
+  return {ranks_of_run(scenario), scenario.parallel.transport == Transport::nccl,
           scenario.fsdp.reduction == Reduction::nccl};
 }
 
@@ -117,7 +118,7 @@ std::vector<RankReport> RankTeams::run(const Scenario& scenario, const RunOption
 void RankTeams::make_team(const Scenario& scenario, double deadline_s) {
   ranks_.clear();
   key_ = team_of(scenario);
-  for (int rank = 0; rank < scenario.parallel.data; ++rank) {
+  for (int rank = 0; rank < ranks_of_run(scenario); ++rank) {
     const auto answer = [this, rank, deadline_s](const std::string& request, const auto& phase) {
       return this->answer(rank, deadline_s, request, phase);
     };

@@ -46,6 +46,12 @@ bool with_chunks(const Scenario& scenario) {
   return scenario.parallel.chunks > 1 && asked(scenario);
 }
 
+// The scenario has several pipeline stages, and asks for that too.
+template <auto asked>
+bool with_stages(const Scenario& scenario) {
+  return scenario.parallel.pipeline > 1 && asked(scenario);
+}
+
 constexpr const char* kPrecision = "numerics";
 constexpr auto kFeatures = std::to_array<FeatureRow>({
     {kPrecision, "fp32", true, "", lists<Numerics::fp32>},
@@ -73,8 +79,25 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     {"parallel.context", "", false, "1", [](const Scenario& s) { return s.parallel.context > 1; }},
     {"parallel.tensor", "", false, "1", [](const Scenario& s) { return s.parallel.tensor > 1; }},
     {"parallel.expert", "", false, "1", [](const Scenario& s) { return s.parallel.expert > 1; }},
-    {"parallel.pipeline", "", false, "1",
-     [](const Scenario& s) { return s.parallel.pipeline > 1; }},
+    {"parallel.pipeline", "", true, "1", [](const Scenario& s) { return s.parallel.pipeline > 1; }},
+    {"parallel.pipeline", "with cuda_graph.impl full_iteration", false, "1",
+     with_stages<[](const Scenario& s) { return s.cuda_graph.impl == GraphImpl::full_iteration; }>},
+    {"parallel.pipeline", "with cuda_graph.graph_memory_limit", false, "1",
+     with_stages<[](const Scenario& s) {
+       return with_graphs(s) && s.cuda_graph.graph_memory_limit != 0;
+     }>},
+    {"parallel.pipeline", "with cuda_graph.shared_memory", false, "1",
+     with_stages<[](const Scenario& s) { return s.cuda_graph.shared_memory; }>},
+    {"parallel.pipeline", "with offload.modules", false, "1", with_stages<with_offload>},
+    {"parallel.pipeline", "with fsdp.strategy", false, "1", with_stages<with_sharding>},
+    {"parallel.pipeline", "with fsdp.reduction nccl", false, "1",
+     with_stages<[](const Scenario& s) {
+       return with_reduction(s) && s.fsdp.reduction == Reduction::nccl;
+     }>},
+    {"parallel.pipeline", "with training.resume_at", false, "1",
+     with_stages<[](const Scenario& s) { return !s.training.resume_at.empty(); }>},
+    {"parallel.pipeline", "with numerics fp8", false, "1",
+     with_stages<[](const Scenario& s) { return holds(s.numerics, Numerics::fp8); }>},
     {"parallel.chunks", "", true, "1", [](const Scenario& s) { return s.parallel.chunks > 1; }},
     {"parallel.chunks", "with cuda_graph.impl full_iteration", false, "1",
      with_chunks<[](const Scenario& s) { return s.cuda_graph.impl == GraphImpl::full_iteration; }>},

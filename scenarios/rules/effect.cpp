@@ -1,5 +1,6 @@
 // Keys that a scenario has but does not read: whole sections by their name.
 #include "scenarios/documents/layout.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/check.h"
 #include "scenarios/rules/legality.h"
 
@@ -66,7 +67,7 @@ void add_machinery(const Scenario& scenario, std::vector<std::string>& keys) {
   if (takes_turns && !fsdp.double_buffer) keys.push_back("fsdp.persist_buf_on_alloc_fail");
   if (!with_reduction(scenario)) keys.push_back("fsdp.reduction");
   // One rank exchanges with itself.
-  if (scenario.parallel.data == 1) keys.push_back("parallel.transport");
+  if (ranks_of_run(scenario) == 1) keys.push_back("parallel.transport");
   if (scenario.parallel.chunks == 1) keys.push_back("parallel.group");
   if (scenario.checker.schedule.kind != ScheduleKind::pct) keys.push_back("checker.schedule.depth");
 }

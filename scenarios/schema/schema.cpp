@@ -409,7 +409,8 @@ void add_parallel(std::vector<Key>& keys) {
            AT(parallel.tensor)),
        key("parallel.expert", {"expert parallel size; only 1 is built (L00)", "ranks"}, Int{1, 64},
            AT(parallel.expert)),
-       key("parallel.pipeline", {"pipeline parallel size; only 1 is built (L00)", "ranks"},
+       key("parallel.pipeline",
+           {"pipeline stages; rank p x parallel.data + d is rank d of stage p", "ranks"},
            Int{1, 64}, AT(parallel.pipeline)),
        key("parallel.transport",
            {"local: virtual ranks in one process; shm: a process a rank, simulated device; nccl: a "

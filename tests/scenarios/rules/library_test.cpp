@@ -136,7 +136,7 @@ std::int64_t max_outstanding(const Scenario& s) {
   std::int64_t most = 0;
   for (std::int64_t step = 0; step < s.training.steps; ++step)
     most = std::max(most, s.training.microbatches_at(step));
-  if (s.parallel.chunks == 1) return std::min(most, s.training.in_flight);
+  if (pieces_of(s) == 1) return std::min(most, s.training.in_flight);
   std::int64_t open = 0, deepest = 0;  // A chunk of a microbatch is one.
   for (const ScheduledPass& pass : pass_order(stage_schedule(s, 0, most)))
     deepest = std::max(deepest, open += pass.forward ? 1 : -1);
@@ -202,10 +202,11 @@ TEST(Library, ExpectedCountersFollowFromTheLayouts) {
       EXPECT_LE(value, rule.max.value_or(value)) << s.name << " " << to_text(name);
     };
     compare(Counter::max_outstanding, max_outstanding(s));
-    compare(Counter::evaluations, evaluations(s));
-    compare(Counter::recaptures, std::ssize(s.training.recapture_at));
+    const std::int64_t stages = s.parallel.pipeline;
+    compare(Counter::evaluations, stages * evaluations(s));
+    compare(Counter::recaptures, stages * std::ssize(s.training.recapture_at));
     if (!has_layouts(s)) continue;
-    compare(Counter::eager_fallbacks, count(s, Way::fallback));
+    compare(Counter::eager_fallbacks, stages * count(s, Way::fallback));
     compare(Counter::graph_replays, graph_replays(s));
   }
   EXPECT_GE(compared, 60);
@@ -364,6 +365,18 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
        [](auto& s) { return s.parallel.chunks > 1 && !s.offload.modules.empty(); }},
       {"chunks on shards of several ranks",
        [](auto& s) { return s.parallel.chunks > 1 && with_sharding(s) && s.parallel.data > 1; }},
+      {"stages in eager passes",
+       [](auto& s) { return s.parallel.pipeline > 2 && s.cuda_graph.impl == GraphImpl::none; }},
+      {"stages with chunks in graphs of parts",
+       [](auto& s) {
+         return s.parallel.pipeline > 1 && s.parallel.chunks > 1 && !s.cuda_graph.modules.empty();
+       }},
+      {"stages in processes",
+       [](auto& s) { return s.parallel.pipeline > 1 && s.parallel.transport == Transport::shm; }},
+      {"stages with a tied weight and several ranks",
+       [](auto& s) {
+         return s.parallel.pipeline > 1 && s.model.tied_embedding && s.parallel.data > 1;
+       }},
       {"chunks with a tied weight",
        [](auto& s) { return s.parallel.chunks > 1 && s.model.tied_embedding; }},
       {"gpipe with changing counts",

@@ -153,8 +153,7 @@ TEST(ShardingRules, WhatIsNotBuiltIsRefusedByItsKey) {
       {"fsdp.nccl_ub", [](Scenario& s) { s.fsdp.nccl_ub = true; }},
       {"parallel.tensor", [](Scenario& s) { s.parallel.tensor = 2; }},
       {"parallel.expert", [](Scenario& s) { s.parallel.expert = 2; }},
-      {"parallel.context", [](Scenario& s) { s.parallel.context = 2; }},
-      {"parallel.pipeline", [](Scenario& s) { s.parallel.pipeline = 2; }}};
+      {"parallel.context", [](Scenario& s) { s.parallel.context = 2; }}};
   for (const auto& [key, ask] : asks) {
     Scenario s;
     shard(s);

@@ -1,0 +1,126 @@
+#include "engine/train/transfers.h"
+
+#include <exception>
+
+#include "kernels/core/at.h"
+#include "kernels/core/fault.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char *kOutput = "activations", *kGradient = "gradients",
+                     *kHeadGradient = "head gradient", *kWeight = "tied weight";
+
+// All ways between the stages of each replica.
+std::vector<TransferWay> ways(int data, int stages, bool wraps, bool tied) {
+  std::vector<TransferWay> all;
+  for (int stage = 0; stage < stages; ++stage) {
+    const int next = (stage + 1) % stages;
+    if (next == 0 && !wraps) continue;
+    for (int d = 0; d < data; ++d) {
+      const int here = stage * data + d, there = next * data + d;
+      all.insert(all.end(), {{here, there, kOutput}, {there, here, kGradient}});
+    }
+  }
+  for (int d = 0; tied && d < data; ++d) {
+    const int last = (stages - 1) * data + d;
+    all.insert(all.end(), {{last, d, kHeadGradient}, {d, last, kWeight}});
+  }
+  return all;
+}
+
+}  // namespace
+
+Transfers::Transfers(const Stream& compute, Communicator& ranks, int data,
+                     const std::vector<Chunk>& chunks, int slots, bool tied)
+    : compute_(compute),
+      ranks_(ranks),
+      data_(data),
+      stage_(ranks.rank() / data),
+      stages_(ranks.size() / data),
+      replica_(ranks.rank() % data),
+      forward_(compute.device(), "send forward", "receive forward"),
+      backward_(compute.device(), "send backward", "receive backward"),
+      exceptions_(std::uncaught_exceptions()) {
+  for (int slot = 0; slot < slots; ++slot)
+    free_.push_back(std::make_unique<Event>(compute.device(), "slot is free"));
+  release_all();
+  ranks.connect(ways(data, stages_, chunks.size() > 1, tied));
+}
+
+Transfers::~Transfers() {
+  if (std::uncaught_exceptions() > exceptions_) return;
+  try {
+    if (has_sent_weight_) {
+      ranks_.await_sent(forward_.send, rank_at(stages_ - 1));
+      forward_.send.synchronize();
+    }
+    if (has_received_weight_) forward_.receive.synchronize();
+  } catch (...) {  // Another rank has reported the failure.
+  }
+}
+
+void Transfers::send(Lanes& lanes, const CollectiveName& name, const MemoryRange& from, int stage) {
+  compute_.record(lanes.written);
+  lanes.send.wait(*faulty("sent-before-it-is-written", &lanes.written, &lanes.received));
+  ranks_.send(lanes.send, name, from.data, from.bytes, rank_at(stage));
+}
+
+void Transfers::receive(Lanes& lanes, const CollectiveName& name, const MemoryRange& to,
+                        int stage) {
+  ranks_.receive(lanes.receive, name, to.data, to.bytes, rank_at(stage));
+  lanes.receive.record(lanes.received);
+  compute_.wait(lanes.received);
+}
+
+void Transfers::send_output(const Chunk& chunk, const Of& of, const MemoryRange& from) {
+  send(forward_, {kOutput, chunk.piece, of.microbatch, of.documents}, from, chunk.stage_behind());
+}
+
+void Transfers::send_gradient(const Chunk& chunk, const Of& of, const MemoryRange& from) {
+  send(backward_, {kGradient, chunk.piece, of.microbatch, of.documents}, from,
+       chunk.stage_before());
+}
+
+void Transfers::send_head_gradient(const Of& of, const MemoryRange& from) {
+  send(backward_, {kHeadGradient, -1, of.microbatch, of.documents}, from, 0);
+}
+
+void Transfers::receive_input(const Chunk& chunk, int slot, const Of& of, const MemoryRange& to) {
+  const int next = (slot + 1) % static_cast<int>(free_.size());
+  forward_.receive.wait(*at(free_, faulty("input-received-before-its-slot-is-free", slot, next)));
+  receive(forward_, {kOutput, chunk.piece - 1, of.microbatch, of.documents}, to,
+          chunk.stage_before());
+}
+
+void Transfers::receive_gradient(const Chunk& chunk, const Of& of, const MemoryRange& to) {
+  receive(backward_, {kGradient, chunk.piece + 1, of.microbatch, of.documents}, to,
+          chunk.stage_behind());
+}
+
+void Transfers::receive_head_gradient(const Of& of, const MemoryRange& to) {
+  receive(backward_, {kHeadGradient, -1, of.microbatch, of.documents}, to, stages_ - 1);
+}
+
+void Transfers::release(int slot) { compute_.record(*at(free_, slot)); }
+
+void Transfers::release_all() {
+  for (const auto& event : free_) compute_.record(*event);
+}
+
+void Transfers::await_sent(const Chunk& chunk) const {
+  const bool waits = faulty("evaluation-overwrites-what-is-sent", true, false);
+  if (waits) ranks_.await_sent(compute_, rank_at(chunk.stage_behind()));
+}
+
+void Transfers::send_weight(const MemoryRange& weight) {
+  has_sent_weight_ = true;
+  send(forward_, {kWeight}, weight, stages_ - 1);
+}
+
+void Transfers::receive_weight(const MemoryRange& weight) {
+  ranks_.receive(forward_.receive, {kWeight}, weight.data, weight.bytes, rank_at(0));
+  has_received_weight_ = true;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,76 @@
+// What the stages of a pipeline send to one another in their passes: activations forward, their
+// gradients backward, and of a tied embedding the head's gradients and the weight. Transfers have
+// streams of their own, so that they run beside the passes of other microbatches.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/comm/communicator.h"
+#include "engine/plan/chunks.h"
+#include "engine/tensors/memory_range.h"
+
+namespace lockstep {
+
+class Transfers {
+ public:
+  // `ranks` are all of the run; `data` are those of a stage. `tied`: embedding and head share a
+  // weight. `slots`: of all chunks of this stage.
+  Transfers(const Stream& compute, Communicator& ranks, int data, const std::vector<Chunk>& chunks,
+            int slots, bool tied);
+  Transfers(const Transfers&) = delete;
+  ~Transfers();  // Waits until a weight that is on its way has come.
+
+  // A microbatch of this step or evaluation, and the digest of its documents.
+  struct Of {
+    int microbatch;
+    std::uint64_t documents;
+  };
+  // Sends what compute has just written.
+  void send_output(const Chunk& chunk, const Of& of, const MemoryRange& from);
+  void send_gradient(const Chunk& chunk, const Of& of, const MemoryRange& from);
+  void send_head_gradient(const Of& of, const MemoryRange& from);
+  // Into memory of a slot; compute waits for it. A gradient comes when this stage has sent what it
+  // is of, so its memory is free; an input waits until the slot is released.
+  void receive_input(const Chunk& chunk, int slot, const Of& of, const MemoryRange& to);
+  void receive_gradient(const Chunk& chunk, const Of& of, const MemoryRange& to);
+  void receive_head_gradient(const Of& of, const MemoryRange& to);
+
+  // Compute has read the slot's input for the last time.
+  void release(int slot);
+  void release_all();
+  // Compute may write a slot again from which a pass of an evaluation was sent.
+  void await_sent(const Chunk& chunk) const;
+
+  // A tied weight, behind each change of it: the first stage sends it, and the last receives it
+  // into its copy. All ranks have exchanged the norm before the change, so no pass reads the copy
+  // any more, and a pass that is to read it receives its input behind the weight.
+  void send_weight(const MemoryRange& weight);
+  void receive_weight(const MemoryRange& weight);
+
+ private:
+  // Two streams for each direction: what waits for its receiver holds up nothing else.
+  struct Lanes {
+    Lanes(Device& device, const char* out, const char* in)
+        : send(device, out),
+          receive(device, in),
+          written(device, "written to be sent"),
+          received(device, "received from a stage") {}
+    Stream send, receive;
+    Event written, received;
+  };
+  int rank_at(int stage) const { return stage * data_ + replica_; }
+  void send(Lanes& lanes, const CollectiveName& name, const MemoryRange& from, int stage);
+  void receive(Lanes& lanes, const CollectiveName& name, const MemoryRange& to, int stage);
+
+  const Stream& compute_;
+  Communicator& ranks_;
+  const int data_, stage_, stages_, replica_;
+  Lanes forward_, backward_;
+  std::vector<std::unique_ptr<Event>> free_;  // By slot.
+  bool has_sent_weight_ = false, has_received_weight_ = false;
+  const int exceptions_;  // In flight when this was made.
+};
+
+}  // namespace lockstep

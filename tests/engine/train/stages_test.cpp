@@ -1,0 +1,154 @@
+// Several pipeline stages: a run has the bits of the same run on one, whatever order the passes
+// have.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <functional>
+
+#include "harness/checker/checker.h"
+#include "scenarios/pass_order.h"
+#include "scenarios/rules/check.h"
+#include "scenarios/schema/words.h"
+#include "tests/engine/fsdp/sharded_run.h"
+
+namespace lockstep::test {
+namespace {
+
+Scenario base() {
+  Scenario s;
+  s.name = "stages";
+  s.model.pattern = "M*-M-*-M";
+  s.model.dropout = {100'000};
+  s.training.steps = 3;
+  s.training.microbatches = 5;
+  s.training.eval_every = 2;
+  s.data.documents = {{{17, 1, 0, 30}, {5, 16, 33}, {3, 3}, {9}, {2, 40}},
+                      {{64}, {3, 4, 20, 15, 9}, {0, 31}, {1, 1, 1}, {12}}};
+  return s;
+}
+
+struct Shape {
+  int stages, chunks, group;
+  PipelineSchedule schedule;
+};
+
+std::vector<Shape> shapes() {
+  using enum PipelineSchedule;
+  return {{2, 1, 2, one_forward_one_backward},
+          {4, 1, 4, one_forward_one_backward},
+          {3, 1, 3, gpipe},
+          {2, 2, 3, interleaved},
+          {2, 2, 5, gpipe}};
+}
+
+void settle(Scenario& s, const Shape& shape) {
+  s.parallel.pipeline = shape.stages;
+  s.parallel.chunks = shape.chunks;
+  s.parallel.group = shape.group;
+  s.parallel.schedule = shape.schedule;
+  s.training.in_flight = scheduled_depth(s);
+}
+
+std::string shape_text(const Shape& shape) {
+  return std::to_string(shape.stages) + " stages, " + std::to_string(shape.chunks) + " chunks, " +
+         word(shape.schedule);
+}
+
+// Stages run in every order, with what `change` asks for in both runs.
+void expect_no_difference(const std::function<void(Scenario&)>& change) {
+  Scenario one = base();
+  change(one);
+  const auto data = open_data(one);
+  const Outcome want = run_whole(one, *data);
+  for (const Shape& shape : shapes()) {
+    Scenario several = one;
+    settle(several, shape);
+    ASSERT_TRUE(check_legality(several).empty()) << shape_text(shape);
+    ASSERT_TRUE(check_built(several).empty()) << shape_text(shape);
+    EXPECT_EQ(difference(want, run_whole(several, *data)), "") << shape_text(shape);
+  }
+}
+
+TEST(Stages, ChangeNoBitOfAnEagerRun) {
+  expect_no_difference([](Scenario& s) { s.cuda_graph.impl = GraphImpl::none; });
+}
+
+TEST(Stages, ChangeNoBitInGraphs) {
+  expect_no_difference([](Scenario& s) {
+    s.cuda_graph.modules = {GraphModule::attn, GraphModule::mamba};
+    s.cuda_graph.max_packed_seqs = {2, 4};
+    s.cuda_graph.evaluation = GraphEvaluation::replay;
+    s.cuda_graph.capture_passes = 1;
+    s.training.recapture_at = {2};
+  });
+}
+
+TEST(Stages, ChangeNoBitOfATiedWeight) {
+  expect_no_difference([](Scenario& s) { s.model.tied_embedding = true; });
+  expect_no_difference([](Scenario& s) {
+    s.model.tied_embedding = true;
+    s.numerics = {Numerics::bf16};
+    s.parallel.data = 2;
+  });
+}
+
+TEST(Stages, ChangeNoBitOfExperts) {
+  expect_no_difference([](Scenario& s) {
+    s.model.pattern = "E*EMEM";
+    s.model.moe.aux_loss = {10'000};
+    s.model.moe.router = Router::sigmoid;
+    s.model.moe.expert_bias = true;
+    s.cuda_graph.modules = {GraphModule::moe_router, GraphModule::attn};
+    s.parallel.data = 2;
+  });
+}
+
+TEST(Stages, ChangeNoBitOfChangingCounts) {
+  expect_no_difference([](Scenario& s) {
+    s.training.change_microbatches_at = {{1, 8}, {2, 5}};
+    s.training.in_flight = 3;
+  });
+}
+
+TEST(Stages, OrderAllThatTheyExchange) {
+  for (const Shape& shape : shapes()) {
+    Scenario s = base();
+    s.model.tied_embedding = true;
+    s.checker.poison = {Poison::fresh, Poison::padding, Poison::staging};
+    settle(s, shape);
+    const auto data = open_data(s);
+    for (const SimOptions::Policy policy : {SimOptions::Policy::random, SimOptions::Policy::lazy}) {
+      Checker checker({.stop = false, .mutation = "", .dropped = {}});
+      run_whole(s, *data, {.policy = policy, .seed = 7, .trace = nullptr}, &checker);
+      for (const Hazard& hazard : checker.hazards())
+        ADD_FAILURE() << shape_text(shape) << ": " << text(hazard);
+    }
+  }
+}
+
+RC_GTEST_PROP(StagesProperty, HaveTheDigestOfOneStage, ()) {
+  Scenario one = base();
+  one.training.steps = 2;
+  one.training.eval_every = 0;
+  one.model.tied_embedding = *rc::gen::arbitrary<bool>();
+  one.cuda_graph.impl = *rc::gen::element(GraphImpl::none, GraphImpl::partial);
+  one.parallel.data = *rc::gen::inRange(1, 3);
+  one.training.microbatches = *rc::gen::inRange(2, 8);
+  one.training.in_flight = 1;
+  Scenario several = one;
+  several.parallel.pipeline = *rc::gen::inRange<std::int64_t>(2, 5);
+  several.parallel.chunks = *rc::gen::inRange<std::int64_t>(1, 4);
+  several.parallel.group = *rc::gen::inRange<std::int64_t>(1, 8);
+  several.parallel.schedule =
+      several.parallel.chunks == 1
+          ? *rc::gen::element(PipelineSchedule::one_forward_one_backward, PipelineSchedule::gpipe)
+          : *rc::gen::element(PipelineSchedule::interleaved, PipelineSchedule::gpipe);
+  if (several.parallel.chunks == 1) several.parallel.group = several.parallel.pipeline;
+  several.training.in_flight = scheduled_depth(several);
+  RC_PRE(check_legality(several).empty());
+  const auto data = open_data(one);
+  RC_ASSERT(run_whole(several, *data).digest == run_whole(one, *data).digest);
+}
+
+}  // namespace
+}  // namespace lockstep::test
