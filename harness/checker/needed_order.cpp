@@ -38,6 +38,7 @@ Lane lane_named(const std::string& stream) {
   if (stream == "h2d") return Lane::copies_back;
   if (stream == "gather") return Lane::gathers;
   if (stream == "loader") return Lane::loads;
+  if (stream == "reduce") return Lane::reductions;
   return Lane::other;
 }
 
@@ -46,6 +47,8 @@ DeclaredOrder declared_order(const Scenario& scenario) {
                          .captured_copies = scenario.offload.captured,
                          .rotates = scenario.offload.pool_slack > 0,
                          .copies_may_be_empty = scenario.model.moe.host_sync,
+                         .gradient_slots = scenario.fsdp.strategy == Sharding::optim_grads ||
+                                           scenario.fsdp.strategy == Sharding::optim_grads_params,
                          .whole_steps = scenario.cuda_graph.impl == GraphImpl::full_iteration};
   const std::vector<Scenario::Block> blocks = scenario.blocks();
   for (const Scenario::Block& block : blocks) {
@@ -123,7 +126,10 @@ void NeededOrder::justify(const Item& item, const std::vector<Touch>& touches) {
   const Rank& rank = ranks_[item.work.place.rank];
   needed.join(rank.loaded);
   if (is_exchange(item.work)) needed.join(rank.exchanged);
-  if (item.lane == Lane::compute) needed.join(rank.throttled);
+  if (item.lane == Lane::compute) {
+    needed.join(rank.throttled);
+    needed.join(rank.reused);
+  }
   if (item.lane == Lane::gathers) needed.join(rank.outside_of_passes);
   if (item.lane == Lane::copies_out && declared_.rotates) needed.join(rank.brought_back);
   if (declared_.captured_copies) needed.join(queue(rank, item.lane));
@@ -199,6 +205,7 @@ void NeededOrder::note(const Item& item, const Clock& has) {
     const Touch& last = rank.last_of_compute;
     rank.back.back().runs_beside |= !is_over(has, last.thread, last.time);
   }
+  if (item.lane == Lane::reductions && declared_.gradient_slots) note_reduction(item, rank);
   if (item.lane == Lane::compute) note_compute(item, rank, has);
 }
 
@@ -224,6 +231,14 @@ void NeededOrder::note_copy_out(const Item& item, Rank& rank) {
   rank.submitted.join(rank.throttled);
   if (Stretch* const last = stretches_.last(rank.last_of_compute.thread))
     last->needed.join(rank.throttled);
+}
+
+// A slot is used anew as a whole, also where the unit that had it was smaller than the next one:
+// compute may wait for every reduction but the last.
+void NeededOrder::note_reduction(const Item& item, Rank& rank) {
+  const std::pair group(item.thread, stretches_.group(item.thread));
+  if (std::exchange(rank.last_reduction, group) != group) rank.reused.join(rank.reduced);
+  rank.reduced = needed_[item.thread];
 }
 
 void NeededOrder::note_compute(const Item& item, Rank& rank, const Clock& has) {

@@ -20,7 +20,16 @@
 namespace lockstep {
 
 // The purpose of an item's stream. In a graph it is the stream that was captured.
-enum class Lane : std::uint8_t { host, compute, copies_out, copies_back, gathers, loads, other };
+enum class Lane : std::uint8_t {
+  host,
+  compute,
+  copies_out,
+  copies_back,
+  gathers,
+  loads,
+  reductions,
+  other
+};
 Lane lane_named(const std::string& stream);
 
 // The scenario says this about order, beside the accesses.
@@ -37,6 +46,7 @@ struct DeclaredOrder {
   // By layer: behind it a chunk ends, and another one comes. No pass of the head runs beside what
   // is copied back for its backward pass.
   std::vector<bool> ends_a_chunk = {};
+  bool gradient_slots = false;             // Units take turns in slots for gradients.
   bool whole_steps = false;                // Graphs hold whole steps.
   std::vector<int> stretch_of_layer = {};  // The first layer of what one graph may hold.
 };
@@ -89,6 +99,9 @@ class NeededOrder {
     std::vector<Call> calls;
     std::deque<Clock> copies_out;                    // By groups, as many as may be under way.
     std::pair<int, std::int64_t> last_copy{-1, -1};  // Thread and group of the last copy out.
+    std::pair<int, std::int64_t> last_reduction{-1, -1};
+    Clock reduced;    // Of the last unit.
+    Clock reused;     // Of the units before it, whose slots compute may wait for.
     Clock throttled;  // The copies out that max_inflight lets compute wait for.
     // Joins of the clocks of all items of a kind so far.
     Clock loaded, moved, exchanged, sent, brought_back, submitted;
@@ -103,6 +116,7 @@ class NeededOrder {
   void round_up(Clock& needed, const Item& item) const;
   void note(const Item& item, const Clock& has);
   void note_copy_out(const Item& item, Rank& rank);
+  void note_reduction(const Item& item, Rank& rank);
   void note_compute(const Item& item, Rank& rank, const Clock& has);
   void begin(std::vector<UnderWay>& list, const Item& item, std::uint64_t time) const;
   void judge(int thread);

@@ -413,12 +413,7 @@ Swarm draw_swarm(Choices& c) {
   return s;
 }
 
-bool does_what_it_asks(const Scenario& s) {
-  if (with_offload(s)) {
-    const OffloadDemand demand = offload_demand(s);
-    if (demand.fixed == 0 && demand.per_pair.empty()) return false;
-    if (s.offload.captured && demand.copies_in_graphs == 0) return false;
-  }
+bool captures_what_it_asks(const Scenario& s) {
   if (!with_graphs(s)) return true;
   const auto fits = [&](const GraphNeed& need) { return unfit(s, need) == Unfit::no; };
   // The steps after which there is a graph: those with a microbatch that fits, or all of them.
@@ -444,6 +439,15 @@ bool does_what_it_asks(const Scenario& s) {
   if (!captured_in(since, s.training.steps)) return false;
   return s.cuda_graph.evaluation != GraphEvaluation::replay ||
          std::ranges::any_of(graph_needs(s, true), fits);
+}
+
+bool does_what_it_asks(const Scenario& s) {
+  if (with_offload(s)) {
+    const OffloadDemand demand = offload_demand(s);
+    if (demand.fixed == 0 && demand.per_pair.empty()) return false;
+    if (s.offload.captured && demand.copies_in_graphs == 0) return false;
+  }
+  return captures_what_it_asks(s);
 }
 
 std::optional<Scenario> generate_held(Choices& c, Swarm swarm, const Outside& outside,

@@ -24,8 +24,10 @@ enum class Part : std::uint8_t {
   resumes
 };
 
-// Whether a run of a legal scenario meets what its keys of graphs, recaptures, evaluations and
-// offloading ask for, as far as its documents decide that; a run that does not is vacuous.
+// Whether a run of a legal scenario meets what its keys of graphs, recaptures and evaluations ask
+// for, as far as its documents decide that; a run that does not is vacuous. The second one looks at
+// offloading too.
+bool captures_what_it_asks(const Scenario& scenario);
 bool does_what_it_asks(const Scenario& scenario);
 
 // `hold` is called behind each part and may change the scenario; where it returns false, the draw

@@ -141,8 +141,9 @@ constexpr InvalidEdit kEdits[] = {
      [](Scenario& s, Choices&) {
        s.fsdp.strategy = Sharding::optim;
        s.fsdp.unit_is_list = true;
-       s.fsdp.unit = {static_cast<std::int64_t>(s.blocks().size()) + 1};
-       return true;
+       const std::int64_t blocks = std::ssize(s.blocks());
+       s.fsdp.unit = {blocks + 1};
+       return blocks < 128;  // More is no number of blocks for the reader.
      }},
     {"L36",
      [](Scenario& s, Choices&) {

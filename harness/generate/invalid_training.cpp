@@ -9,8 +9,12 @@
 namespace lockstep {
 namespace {
 
-// Uses the default settings, drop-and-pad, so that one rule is broken and not two.
-void add_experts(Scenario& s) {
+constexpr std::int64_t kMostLayers = 128;  // model.pattern.
+
+// Uses the default settings, drop-and-pad, so that one rule is broken and not two. False if the
+// pattern has no room for a layer more.
+bool add_experts(Scenario& s) {
+  if (std::ssize(s.model.pattern) == kMostLayers) return false;
   s.model.pattern += 'E';
   s.model.moe = {};
   s.offload = {};            // Other modules may cut a region where offloading is not legal,
@@ -18,6 +22,7 @@ void add_experts(Scenario& s) {
   s.fsdp.unit = {1};         // One block more.
   s.fsdp.unit_is_list = false;
   s.fsdp.persist_buf_on_alloc_fail = true;
+  return true;
 }
 
 bool lists_documents(const Scenario& s) { return s.data.kind == DataKind::lengths; }
@@ -60,13 +65,13 @@ constexpr InvalidEdit kEdits[] = {
      }},
     {"L06",
      [](Scenario& s, Choices&) {
-       add_experts(s);
+       if (!add_experts(s)) return false;
        s.model.moe.top_k = s.model.moe.experts + 1;
        return true;
      }},
     {"L06",
      [](Scenario& s, Choices&) {
-       add_experts(s);
+       if (!add_experts(s)) return false;
        s.model.moe.expert_bias = true;
        return s.model.moe.router == Router::softmax;
      }},
@@ -144,19 +149,19 @@ constexpr InvalidEdit kEdits[] = {
      }},
     {"L17",
      [](Scenario& s, Choices&) {
-       add_experts(s);
+       if (!add_experts(s)) return false;
        s.cuda_graph.modules = {GraphModule::moe, GraphModule::moe_router};
        return partial(s);
      }},
     {"L18",
      [](Scenario& s, Choices&) {
-       add_experts(s);
+       if (!add_experts(s)) return false;
        s.cuda_graph.modules = {GraphModule::moe_preprocess};
        return partial(s);
      }},
     {"L19",
      [](Scenario& s, Choices&) {
-       add_experts(s);
+       if (!add_experts(s)) return false;
        s.cuda_graph.modules.clear();
        s.model.moe.pad_to_capacity = false;
        s.model.moe.host_sync = true;
@@ -164,14 +169,14 @@ constexpr InvalidEdit kEdits[] = {
      }},
     {"L20",
      [](Scenario& s, Choices&) {
-       add_experts(s);
+       if (!add_experts(s)) return false;
        s.cuda_graph.modules = {GraphModule::moe_router, GraphModule::moe_preprocess};
        s.model.moe.pad_to_capacity = false;
        return partial(s);
      }},
     {"L21",
      [](Scenario& s, Choices&) {
-       add_experts(s);
+       if (!add_experts(s)) return false;
        std::erase(s.cuda_graph.modules, GraphModule::moe_preprocess);  // L20 would refuse it too.
        s.model.moe.host_sync = true;
        return true;

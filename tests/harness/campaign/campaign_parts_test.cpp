@@ -28,6 +28,18 @@ TEST(InvalidCase, EachIsRefusedByTheOneRuleThatItBreaks) {
   for (const std::string& rule : rules_with_invalid_cases()) EXPECT_GE(broken[rule], 4) << rule;
 }
 
+// Some rules are broken by one layer more.
+TEST(InvalidCase, AModelOfTheMostLayersIsRefusedByARuleToo) {
+  Scenario deep;
+  deep.name = "deep";
+  deep.model.pattern = std::string(128, '-');
+  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+    Choices choices(seed);
+    const CaseResult result = judge_invalid_case(make_invalid_case(deep, choices));
+    EXPECT_EQ(result.verdict, Verdict::holds) << seed << ": " << result.reason;
+  }
+}
+
 TEST(InvalidCase, AnotherRuleOrNoneIsAViolation) {
   InvalidCase near = *make_case(1, 1, "near-legal").invalid;
   near.rule = near.rule == "L17" ? "L18" : "L17";

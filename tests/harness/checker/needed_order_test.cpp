@@ -21,9 +21,11 @@ using testing::HasSubstr;
 
 // Two buffers with a value, the streams of an engine, and pinned memory.
 struct Bench {
-  explicit Bench(std::optional<std::int64_t> max_inflight = {}, bool captured_copies = false)
+  explicit Bench(std::optional<std::int64_t> max_inflight = {}, bool captured_copies = false,
+                 bool gradient_slots = false)
       : order({.max_inflight = max_inflight,
                .captured_copies = captured_copies,
+               .gradient_slots = gradient_slots,
                .stretch_of_layer = {0, 1, 2, 3, 4, 5, 6, 7}}) {
     for (const DeviceBuffer* buffer : {&x, &y}) compute.fill(buffer->data(), 0, kBytes);
     compute.synchronize();
@@ -113,6 +115,36 @@ TEST(NeededOrder, NoMoreCopiesThanTheScenarioAllows) {
   EXPECT_THAT(bench.order.finding(), HasSubstr("2 groups of copies to the host may be under way"));
   EXPECT_EQ(bench.order.most_copies(), 2);
   bench.compute.synchronize();
+}
+
+// Two units reduce one behind the other; compute waits for the first one or the second, and
+// overwrites what neither of them read.
+std::string waits_for_a_slot(bool of_the_first, bool gradient_slots) {
+  Bench bench({}, false, gradient_slots);
+  const Stream reduce(bench.device, "reduce");
+  const auto unit = [&](int layer, const DeviceBuffer& gradient, const Event& done) {
+    bench.layer(layer);
+    bench.work(gradient);
+    bench.forks(reduce);
+    reduce.fill(gradient.data(), 0, Bench::kBytes);
+    reduce.record(done);
+  };
+  unit(3, bench.x, bench.first);
+  unit(2, bench.y, bench.second);
+  bench.compute.wait(of_the_first ? bench.first : bench.second);
+  DeviceBuffer z(bench.device, Bench::kBytes);
+  bench.layer(1);
+  bench.work(z);
+  std::string found = bench.order.finding();
+  bench.compute.synchronize();
+  reduce.synchronize();
+  return found;
+}
+
+TEST(NeededOrder, ASlotOfGradientsIsUsedAnewAsAWhole) {
+  EXPECT_EQ(waits_for_a_slot(true, true), "");
+  EXPECT_THAT(waits_for_a_slot(true, false), HasSubstr("on stream compute is ordered after fill"));
+  EXPECT_THAT(waits_for_a_slot(false, true), HasSubstr("on stream compute is ordered after fill"));
 }
 
 // Layer 1 runs between the call of the copy back and its reader in layer 0, or does not.

@@ -8,6 +8,8 @@
 #include "harness/expect/offload_bytes.h"
 #include "harness/generate/case.h"
 #include "harness/generate/features.h"
+#include "harness/generate/held.h"
+#include "harness/generate/parts.h"
 #include "scenarios/io/reader.h"
 
 namespace lockstep {
@@ -47,6 +49,29 @@ TEST(Generator, DrawsFp8ThatOffloadsSomethingAndCostsLittle) {
     ASSERT_LE(s.model.vocab * s.model.hidden, std::int64_t{1} << 22) << "seed " << seed;
   }
   EXPECT_GE(offloads, 10);
+}
+
+// Longer sums take a longer document, which may fit no graph.
+TEST(Generator, LengthensNoDocumentThatGraphsHaveToFit) {
+  Scenario short_documents;
+  short_documents.name = "short";
+  short_documents.model.pattern = "-";
+  short_documents.data.documents = {{{2}}, {{2}}};
+  short_documents.training.recapture_at = {2};
+  short_documents.training.eval_every = 1;
+  short_documents.cuda_graph.max_seqlen = 2;
+  short_documents.cuda_graph.evaluation = GraphEvaluation::replay;
+  ASSERT_TRUE(check_legality(short_documents).empty());
+  ASSERT_TRUE(captures_what_it_asks(short_documents));
+  int wide = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    Scenario s = short_documents;
+    Choices choices(seed);
+    draw_fp8(choices, s);
+    EXPECT_TRUE(captures_what_it_asks(s)) << "seed " << seed << "\n" << to_yaml(s);
+    wide += s.numerics.front() == Numerics::fp8 && s.model.hidden == 144;
+  }
+  EXPECT_GT(wide, 0);
 }
 
 TEST(Generator, ReplaysItsChoices) {
