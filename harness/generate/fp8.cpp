@@ -31,7 +31,7 @@ void lengthen_sums(Scenario& s) {
   const std::int64_t rows =
       s.training.steps * s.training.microbatches * s.parallel.data * longer.data.pack_length;
   // Microbatches that become too long for graphs may leave none for a recapture or an evaluation.
-  if (rows <= kMostRows && check_legality(longer).empty() /* X  && captures_what_it_asks(longer)) && captures_what_it_asks(longer)) captures_what_it_asks(longer) */)
+  if (rows <= kMostRows && check_legality(longer).empty() && captures_what_it_asks(longer))
     s = longer;
 }
 
