@@ -100,8 +100,8 @@ class NeededOrder {
     std::deque<Clock> copies_out;                    // By groups, as many as may be under way.
     std::pair<int, std::int64_t> last_copy{-1, -1};  // Thread and group of the last copy out.
     std::pair<int, std::int64_t> last_reduction{-1, -1};
-    Clock reduced;    // Of the last unit.
-    Clock reused;     // Of the units before it, whose slots compute may wait for.
+    Clock reduced;    // The last unit's reductions.
+    Clock reused;     // Reductions of the units before, whose slots compute may wait for.
     Clock throttled;  // The copies out that max_inflight lets compute wait for.
     // Joins of the clocks of all items of a kind so far.
     Clock loaded, moved, exchanged, sent, brought_back, submitted;

@@ -11,8 +11,8 @@ __device__ __forceinline__ void sum_products(WalkShared& shared, const OwnState&
                                              const ScanBackward<bf16>& op, std::int64_t chunk,
                                              int head) {
   float* const state = head_part(op.states, chunk, head);
-  float acc[2][4] =
-      {};  // Of rows n whose 8x is even or odd: an accumulator has those of n, n + 16, ..
+  // An accumulator sums rows n, n + 16, ..: fragments of even and of odd x apart.
+  float acc[2][4] = {};
 #pragma unroll
   for (int x = 0; x < kTileState / 8; ++x) {
     const float4 s = lane_order(state)[x * kWarpgroup];

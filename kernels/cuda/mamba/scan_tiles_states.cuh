@@ -10,7 +10,7 @@ namespace lockstep {
 
 inline constexpr int kWalkThreads = 2 * kWarpgroup;
 inline constexpr int kWalkStages = 2;
-inline constexpr int kOwnChannels = kTileHead / 4;  // Of each of the four warps that multiply.
+inline constexpr int kOwnChannels = kTileHead / 4;  // Each of the four multiplying warps has 16.
 
 using StatePanels = HeadPanels<kTileRows, kTileState>;
 using ChannelPanel = HeadPanels<kTileRows, kTileHead>;
