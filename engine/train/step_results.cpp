@@ -1,5 +1,8 @@
 #include "engine/train/step_results.h"
 
+#include <vector>
+
+#include "kernels/core/fault.h"
 #include "scenarios/pass_order.h"
 
 namespace lockstep {
@@ -56,7 +59,9 @@ void StepResults::fetch(Tensor<float> norm, std::size_t microbatches, StepResult
   const float* const losses = (communicator_ == nullptr ? loop_.losses() : losses_).data;
   const float* const router_losses =
       (communicator_ == nullptr ? loop_.router_losses() : router_losses_).data;
-  float* const to = static_cast<float*>(fetched_.data());
+  const std::size_t most = 2 + ranks * (microbatches + 2 * pairs);
+  std::vector<float> pageable(faulty("results-in-pageable-memory", std::size_t{0}, most));
+  float* const to = pageable.empty() ? static_cast<float*>(fetched_.data()) : pageable.data();
   std::size_t end = 0;
   const auto copy = [&](const float* from, std::size_t count) {
     if (count > 0)

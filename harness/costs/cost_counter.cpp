@@ -123,6 +123,7 @@ void CostCounter::count_work(const IssuedCall& issued) {
                    count("copies", direction(call.kind));
                    count("copies", std::string(direction(call.kind)) + "_bytes",
                          static_cast<std::int64_t>(call.bytes));
+                   count_pageable(call, issued.place);
                  },
                  [&](const FillCall&) { count("calls", "fills"); },
                  [&](const RecordCall&) { count("calls", "records"); },
@@ -141,6 +142,27 @@ void CostCounter::count_work(const IssuedCall& issued) {
                  [](const auto&) {},
              },
              issued.call);
+}
+
+void CostCounter::count_pageable(const CopyCall& copy, const StepLocation& place) {
+  if (place.step < 0 || copy.bytes == 0) return;
+  if (copy.kind != CopyKind::host_to_device && copy.kind != CopyKind::device_to_host) return;
+  const void* const host = copy.kind == CopyKind::host_to_device ? copy.from : copy.to;
+  const auto behind = allocations_.upper_bound(host);
+  const bool is_known =
+      behind != allocations_.begin() &&
+      static_cast<const std::byte*>(host) <
+          static_cast<const std::byte*>(std::prev(behind)->first) + std::prev(behind)->second.bytes;
+  if (is_known || pageable_++ > 0) return;
+  first_pageable_ = "a copy of " + std::to_string(copy.bytes) + " bytes in step " +
+                    std::to_string(place.step) + " (" + ranks_[place.rank].origin(place) + ")";
+}
+
+std::string CostCounter::pageable_copies() const {
+  if (pageable_ == 0) return "";
+  const std::string others = pageable_ == 1 ? "" : " (" + std::to_string(pageable_) + " in all)";
+  return first_pageable_ +
+         " is from or to memory that is not pinned, so that the host waits for it" + others;
 }
 
 void CostCounter::allocate(const AllocateCall& call, const StepLocation& place) {

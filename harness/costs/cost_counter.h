@@ -24,6 +24,9 @@ class CostCounter : public Observer {
   Costs costs() const;
   StepMemory step_memory() const;
   const RecomputedOps& recomputed() const { return recomputed_; }
+  // "" or a sentence: a step copies from or to memory that is not pinned. The driver makes the host
+  // wait for such a copy, and no call at the device shows it.
+  std::string pageable_copies() const;
 
  private:
   struct Memory {
@@ -53,6 +56,7 @@ class CostCounter : public Observer {
     costs_[group][name] += more;
   }
   void count_work(const IssuedCall& issued);
+  void count_pageable(const CopyCall& copy, const StepLocation& place);
   void count_recomputed(const IssuedCall& issued);
   void allocate(const AllocateCall& call, const StepLocation& place);
   void release(const ReleaseCall& call);
@@ -63,6 +67,8 @@ class CostCounter : public Observer {
 
   Costs costs_;
   RecomputedOps recomputed_;
+  std::int64_t pageable_ = 0;
+  std::string first_pageable_;
   std::map<int, Rank> ranks_;
   std::map<const void*, Allocation> allocations_;
   struct Owner {

@@ -281,6 +281,7 @@ constexpr std::array kEngineFaults{
     FaultRow{"replay-skipped-once", kLaunch,
              "gradient: gradient; activation: layers; vacuous: graph_replays"},
     FaultRow{"residual-gradients-in-one-buffer", kReuse, "hazard: overlapping"},
+    FaultRow{"results-in-pageable-memory", kCost, "costs: pinned"},
     FaultRow{"resume-clears-the-gradients-so-far", kResume, "bits"},
     FaultRow{"resume-forgets-the-counts-of-other-ranks", kResume, "bits"},
     FaultRow{"resume-forgets-the-expert-bias", kResume, "bits", kNeedsExperts},

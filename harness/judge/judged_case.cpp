@@ -278,6 +278,8 @@ RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& referen
       outcome.costs = costs.costs();
       outcome.step_memory = costs.step_memory();
       outcome.recomputed = costs.recomputed();
+      // Processes exchange through memory that they share, which is not pinned.
+      if (!one.ranks_are_processes()) outcome.pageable = costs.pageable_copies();
     }
     if (outcome.holds() || is_of_looks(outcome, checker)) checker.throw_found();
     if (judges_order && outcome.holds()) {

@@ -71,6 +71,7 @@ struct RunOutcome {
   StepMemory step_memory = {};
   RecomputedOps recomputed = {};
   std::string needless = {};  // Order that the run did not need (NeededOrder).
+  std::string pageable = {};  // Copies that the host waits for (CostCounter).
   std::vector<std::string> redundant_edges = {};
   std::optional<Program> program = {};
   std::vector<bool> delayed = {};  // For each of checker.delays, whether it delayed a call.

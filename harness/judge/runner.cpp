@@ -69,6 +69,7 @@ std::optional<RunFinding> judge_costs(const JudgedCase& one, const RunOutcome& f
   };
   const std::string growth = memory_growth(one.scenario, first.step_memory);
   if (!growth.empty()) return finding(growth);
+  if (!first.pageable.empty()) return finding(first.pageable);
   const auto* const here = one.options.ranks;
   // A process sees its own stage alone.
   const std::int64_t ranks = here != nullptr ? here->here() : ranks_of_run(one.scenario),

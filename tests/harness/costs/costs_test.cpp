@@ -222,5 +222,19 @@ TEST(Costs, AWaitInEachFallbackIsFound) {
   EXPECT_THAT(result.reason, HasSubstr("host_waits for_stream is"));
 }
 
+// The host waits inside of such a copy, so no wait is counted.
+TEST(Costs, ACopyToPageableMemoryIsFound) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("case.yaml",
+                                       "schema: 1\nname: small\nnumerics: [fp32]\n"
+                                       "data: {documents: [[[5]]]}\ntraining: {steps: 2}\n");
+  EXPECT_EQ(run_lockstep("verify --quiet --device sim " + file).status, 0);
+  const Ran ran =
+      run_lockstep("verify --quiet --device sim --plant results-in-pageable-memory " + file);
+  EXPECT_EQ(ran.status, 1) << ran.out << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("bytes in step 0 (a step, results) is from or to memory that is "
+                                 "not pinned, so that the host waits for it ("));
+}
+
 }  // namespace
 }  // namespace lockstep
