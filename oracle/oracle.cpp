@@ -203,14 +203,16 @@ struct Oracle::State {
       for (const MicrobatchResult& microbatch : result.microbatches)
         scaling[operand].pending = std::max(scaling[operand].pending, microbatch.amaxes[operand]);
       scaling[operand].roll(step, recipe, operands.type(operand));
-      Tensor history{operands.name(operand) + "_history",
-                     operands.layer(operand),
-                     1,
-                     std::ssize(scaling[operand].history),
-                     {}};
+      // The experts of a word have rows of one tensor.
+      const std::string name = operands.name(operand) + "_history";
+      if (result.histories.empty() || result.histories.back().name != name) {
+        result.histories.push_back(
+            {name, operands.layer(operand), 0, std::ssize(scaling[operand].history), {}});
+      }
+      Tensor& history = result.histories.back();
+      ++history.rows;
       for (const std::uint32_t amax : scaling[operand].history)
         history.values.push_back(from_bits(amax));
-      result.histories.push_back(std::move(history));
     }
   }
 
@@ -290,6 +292,19 @@ std::string Oracle::weight_digest() const {
   Digest digest;
   for (std::size_t p = 0; p < state_->parameters.size(); ++p)
     digest.take(0, p, state_->parameters[p].weight);
+  return digest.text();
+}
+
+std::string Oracle::scaling_digest() const {
+  if (state_->scaling.empty()) return "";
+  Digest digest;
+  for (std::size_t operand = 0; operand < state_->scaling.size(); ++operand) {
+    const Fp8Scaling& scaling = state_->scaling[operand];
+    std::vector<float> words;
+    for (const std::uint32_t amax : scaling.history) words.push_back(from_bits(amax));
+    words.push_back(from_bits(static_cast<std::uint32_t>(scaling.exponent)));
+    digest.take(5, operand, words);
+  }
   return digest.text();
 }
 

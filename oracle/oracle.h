@@ -60,6 +60,8 @@ class Oracle {
   const std::vector<Parameter>& parameters() const;
   // The digest of all weights as 32 hex digits, hi then lo (arithmetic.md 1, kind 0).
   std::string weight_digest() const;
+  // The same of histories and exponents with the recipe delayed of fp8 (kind 5); "" without it.
+  std::string scaling_digest() const;
   // Replaces weights and moments, as when continuing from a checkpoint after `steps_done` steps.
   // `expert_bias` has the form that expert_bias() returns; {} means zeros.
   void restore(std::vector<Parameter> parameters, std::int64_t steps_done,

@@ -78,9 +78,8 @@ std::optional<Fp8Layer> reader_of_norm(char symbol) {
 
 bool passes_input(const Scenario& scenario, Fp8Layer layer) {
   using enum Fp8Layer;
-  const bool has_no_other_reader = layer == qkv_linear || layer == mlp_fc1 || layer == mlp_fc2 ||
-                                   layer == mamba_in_proj || layer == mamba_out_proj;
-  return has_no_other_reader && saves_codes(scenario, layer);
+  const bool has_another_reader = layer == attn_proj || layer == shared_fc1;
+  return !has_another_reader && saves_codes(scenario, layer);
 }
 
 }  // namespace lockstep

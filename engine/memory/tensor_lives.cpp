@@ -154,7 +154,10 @@ class Lister {
   // The experts' dispatch reads it too.
   Life norm(int layer) const {
     const StageSegments& s = at(of_layer_, layer);
-    return kept(s.router, s.experts, s.router);
+    const Life saved = kept(s.router, s.experts, s.router);
+    const bool in_fp8 = multiplies_fp8(scenario_);
+    return faulty("fp8-original-input-reused-early", saved,
+                  in_fp8 ? passing(s.router, s.experts) : saved);
   }
 
   void list_attention(int layer, int segment) {
@@ -219,7 +222,8 @@ class Lister {
   void list_shared_expert(int layer, int combine) {
     const int router = at(of_layer_, layer).router;
     of_rows(layer, "shared_fc1", gates() * moe_.shared_hidden, kept(router));
-    if (!again(Recompute::moe_act)) of_rows(layer, "shared_act", moe_.shared_hidden, kept(router));
+    if (!again(Recompute::moe_act) && !passes_input(scenario_, Fp8Layer::shared_fc2))
+      of_rows(layer, "shared_act", moe_.shared_hidden, kept(router));
     of_rows(layer, "shared_out", model_.hidden, passing(router, combine));
   }
 
@@ -233,9 +237,11 @@ class Lister {
   }
 
   void list_buffers(int layer, int experts) {
-    of_buffer(layer, "dispatched", model_.hidden, kept(experts));
+    if (!passes_input(scenario_, Fp8Layer::expert_fc1))
+      of_buffer(layer, "dispatched", model_.hidden, kept(experts));
     of_buffer(layer, "expert_fc1", gates() * moe_.hidden, kept(experts));
-    if (!again(Recompute::moe_act)) of_buffer(layer, "moe_act", moe_.hidden, kept(experts));
+    if (!again(Recompute::moe_act) && !passes_input(scenario_, Fp8Layer::expert_fc2))
+      of_buffer(layer, "moe_act", moe_.hidden, kept(experts));
     of_buffer(layer, "expert_out", model_.hidden, kept(experts));
     of_rows(layer, "proj", model_.hidden, passing(experts, experts));
   }

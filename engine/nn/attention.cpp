@@ -170,9 +170,9 @@ void SelfAttention<T>::mix_backward(const PassContext& pass, const State& saved)
 template <class T>
 void SelfAttention<T>::forward(const PassContext& pass, Saved<T>& base) const {
   State& saved = static_cast<State&>(base);
-  block_.norm(pass, saved.x, saved.norm, saved.rstd);
+  block_.norm(pass, saved.x, saved.norm, saved.rstd, qkv_.cleared_x_amax(pass, saved.qkv_codes));
   pass.part("qkv");
-  qkv_.forward(pass, saved.norm, saved.qkv, saved.qkv_codes);
+  qkv_.forward(pass, saved.norm, saved.qkv, saved.qkv_codes, AmaxFrom::producer);
   rotate(pass, saved.qkv, Rotation::forward);
   mix(pass, saved);
   pass.part("proj");

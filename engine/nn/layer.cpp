@@ -37,15 +37,16 @@ Tensor<T> PreNormBlock<T>::make_norm(SavedMaker& maker, Tensor<T> passing) const
 }
 
 template <class T>
-void PreNormBlock<T>::norm(const PassContext& pass, Tensor<T> x, Tensor<T> y,
-                           Tensor<float> rstd) const {
+void PreNormBlock<T>::norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd,
+                           Tensor<std::uint32_t> amax) const {
   pass.part("norm");
   pass.stream.submit(RmsNormForward<T>{.x = x,
                                        .gain = gain_.weight,
                                        .row_document = pass.pack.row_document,
                                        .y = y,
                                        .rstd = rstd,
-                                       .eps = eps_});
+                                       .eps = eps_,
+                                       .amax = amax});
 }
 
 template <class T>

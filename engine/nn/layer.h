@@ -226,7 +226,9 @@ class PreNormBlock {
 
   // `passing`: the memory of a norm that is not saved; absent if each slot saves it.
   Tensor<T> make_norm(SavedMaker& maker, Tensor<T> passing = {}) const;
-  void norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const;
+  // `amax`: that of y, which rises to what is stored; or absent.
+  void norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd,
+            Tensor<std::uint32_t> amax = {}) const;
   // Recomputes y, unless it was saved. Must precede the reads of y in a backward pass.
   void recompute_norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const;
   void residual(const PassContext& pass, Tensor<T> x, Tensor<T> mixed, Tensor<T> out) const;

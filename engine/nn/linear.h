@@ -44,10 +44,18 @@ class Linear {
   Fp8Saved make_saved(SavedMaker& maker, const Recomputed<T>& recomputed) const {
     return weight_.fp8 ? Fp8Linear(weight_).make_saved(maker, recomputed) : Fp8Saved{};
   }
-  void forward(const PassContext& pass, Tensor<T> x, Tensor<T> y,
-               const Fp8Saved& saved = {}) const {
+  // The amax of X, or of dY, that the op which stores it raises; absent but in fp8.
+  Tensor<std::uint32_t> cleared_x_amax(const PassContext& pass, const Fp8Saved& saved) const {
+    return weight_.fp8 ? Fp8Linear::cleared(pass, saved.x_amax) : Tensor<std::uint32_t>{};
+  }
+  Tensor<std::uint32_t> cleared_dy_amax(const PassContext& pass, const Fp8Saved& saved) const {
+    return weight_.fp8 ? Fp8Linear::cleared(pass, saved.dy_amax) : Tensor<std::uint32_t>{};
+  }
+  void forward(const PassContext& pass, Tensor<T> x, Tensor<T> y, const Fp8Saved& saved = {},
+               AmaxFrom from = AmaxFrom::operand) const {
     if constexpr (std::is_same_v<T, bf16>) {
-      if (weight_.fp8) return Fp8Linear(weight_).forward(pass, x, y, saved);
+      if (weight_.fp8)
+        return Fp8Linear(weight_).forward(pass, {pass.pack.row_document}, x, y, saved, from);
     }
     pass.stream.submit(
         LinearForward<T>{.x = x, .w = weight_of<T>(weight_), .y = y, .workspace = pass.workspace});
@@ -73,9 +81,10 @@ class Linear {
         .dy = dy, .w = weight_of<T>(weight_), .dx = dx, .workspace = pass.workspace});
   }
   void backward(const PassContext& pass, Tensor<T> dy, Tensor<T> x, Tensor<T> dx,
-                const Fp8Saved& saved = {}) const {
+                const Fp8Saved& saved = {}, AmaxFrom from = AmaxFrom::operand) const {
     if constexpr (std::is_same_v<T, bf16>) {
-      if (weight_.fp8) return Fp8Linear(weight_).backward(pass, dy, x, dx, saved);
+      if (weight_.fp8)
+        return Fp8Linear(weight_).backward(pass, {pass.pack.row_document}, dy, x, dx, saved, from);
     }
     accumulate_weight_gradient(pass, dy, x);
     input_gradient(pass, dy, dx);

@@ -86,17 +86,18 @@ std::unique_ptr<Saved<T>> Mamba<T>::make_saved(SavedMaker& maker, Tensor<T> x) c
 template <class T>
 void Mamba<T>::forward(const PassContext& pass, Saved<T>& base) const {
   State& saved = static_cast<State&>(base);
-  block_.norm(pass, saved.x, saved.norm, saved.rstd);
+  block_.norm(pass, saved.x, saved.norm, saved.rstd,
+              in_proj_.cleared_x_amax(pass, saved.in_proj_codes));
   mix(pass, saved);
   pass.part("out_proj");
-  out_proj_.forward(pass, saved.gated, saved.mixed, saved.out_proj_codes);
+  out_proj_.forward(pass, saved.gated, saved.mixed, saved.out_proj_codes, AmaxFrom::producer);
   block_.residual(pass, saved.x, saved.mixed, saved.out);
 }
 
 template <class T>
 void Mamba<T>::mix(const PassContext& pass, const State& saved) const {
   pass.part("in_proj");
-  in_proj_.forward(pass, saved.norm, saved.in_proj, saved.in_proj_codes);
+  in_proj_.forward(pass, saved.norm, saved.in_proj, saved.in_proj_codes, AmaxFrom::producer);
   pass.part("conv");
   pass.stream.submit(ConvForward<T>{.x = shape_.xbc(saved.in_proj),
                                     .weight = conv_weight_.weight,
@@ -123,14 +124,16 @@ void Mamba<T>::mix(const PassContext& pass, const State& saved) const {
                                     .state = shape_.state,
                                     .chunk = shape_.chunk});
   pass.part("gated_norm");
-  pass.stream.submit(GatedNormForward<T>{.y = saved.scan,
-                                         .z = shape_.z(saved.in_proj),
-                                         .gain = gate_gain_.weight,
-                                         .row_document = pass.pack.row_document,
-                                         .o = saved.gated,
-                                         .rstd = saved.gated_rstd,
-                                         .groups = shape_.groups,
-                                         .eps = eps_});
+  pass.stream.submit(
+      GatedNormForward<T>{.y = saved.scan,
+                          .z = shape_.z(saved.in_proj),
+                          .gain = gate_gain_.weight,
+                          .row_document = pass.pack.row_document,
+                          .o = saved.gated,
+                          .rstd = saved.gated_rstd,
+                          .groups = shape_.groups,
+                          .eps = eps_,
+                          .amax = out_proj_.cleared_x_amax(pass, saved.out_proj_codes)});
 }
 
 template <class T>

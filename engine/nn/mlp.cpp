@@ -61,24 +61,27 @@ std::unique_ptr<Saved<T>> Mlp<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
 template <class T>
 void Mlp<T>::expand(const PassContext& pass, const State& saved) const {
   pass.part("fc1");
-  fc1_.forward(pass, saved.norm, saved.fc1, saved.fc1_codes);
+  fc1_.forward(pass, saved.norm, saved.fc1, saved.fc1_codes, AmaxFrom::producer);
 }
 
 template <class T>
 void Mlp<T>::activate(const PassContext& pass, const State& saved) const {
   pass.part("act");
-  pass.stream.submit(ActivationForward<T>{
-      .h = saved.fc1, .row_document = pass.pack.row_document, .a = saved.act, .kind = activation_});
+  pass.stream.submit(ActivationForward<T>{.h = saved.fc1,
+                                          .row_document = pass.pack.row_document,
+                                          .a = saved.act,
+                                          .kind = activation_,
+                                          .amax = fc2_.cleared_x_amax(pass, saved.fc2_codes)});
 }
 
 template <class T>
 void Mlp<T>::forward(const PassContext& pass, Saved<T>& base) const {
   State& saved = static_cast<State&>(base);
-  block_.norm(pass, saved.x, saved.norm, saved.rstd);
+  block_.norm(pass, saved.x, saved.norm, saved.rstd, fc1_.cleared_x_amax(pass, saved.fc1_codes));
   expand(pass, saved);
   activate(pass, saved);
   pass.part("fc2");
-  fc2_.forward(pass, saved.act, saved.mixed, saved.fc2_codes);
+  fc2_.forward(pass, saved.act, saved.mixed, saved.fc2_codes, AmaxFrom::producer);
   block_.residual(pass, saved.x, saved.mixed, saved.out);
 }
 
@@ -99,10 +102,12 @@ void Mlp<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> d
                                            .da = saved.scratch.dact,
                                            .row_document = pass.pack.row_document,
                                            .dh = saved.scratch.dfc1,
-                                           .kind = activation_});
+                                           .kind = activation_,
+                                           .amax = fc1_.cleared_dy_amax(pass, saved.fc1_codes)});
   if (!recomputed_.mlp) block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
   pass.part("fc1");
-  fc1_.backward(pass, saved.scratch.dfc1, saved.norm, saved.scratch.dnorm, saved.fc1_codes);
+  fc1_.backward(pass, saved.scratch.dfc1, saved.norm, saved.scratch.dnorm, saved.fc1_codes,
+                AmaxFrom::producer);
   block_.norm_backward(pass, saved.x, saved.rstd, saved.scratch.dnorm, dout, dx);
 }
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "engine/plan/expert_buffer.h"
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
+#include "kernels/core/row_segments.h"
 #include "kernels/diagnostics/poison.h"
 #include "kernels/ops/cross_entropy.h"
 #include "kernels/ops/embedding.h"
@@ -84,7 +86,7 @@ Model<T>::Model(Device& device, const Stream& compute, const Offloaders& offload
     workspace_ = pool_.make<std::uint8_t>(1, kProductWorkspace);
     plan_products();
   }
-  if (multiplies_fp8(scenario)) make_code_scratch();
+  if (multiplies_fp8(scenario)) make_code_scratch(scenario);
 }
 
 template <class T>
@@ -101,13 +103,17 @@ void Model<T>::make_sent(const Scenario& scenario) {
 
 // As much as the largest operands need: one stream runs one product after the other.
 template <class T>
-void Model<T>::make_code_scratch() {
+void Model<T>::make_code_scratch(const Scenario& scenario) {
   std::int64_t x = 1, dy = 1, transposed = 1;
   for (const ParameterSpec& spec : parameters_.specs()) {
     if (!spec.fp8_layer) continue;
-    x = std::max(x, shape_.rows * fp8_padded(spec.cols));
-    dy = std::max(dy, shape_.rows * fp8_padded(spec.rows));
-    transposed = std::max(transposed, fp8_padded(shape_.rows) * spec.rows);
+    const bool of_experts =
+        *spec.fp8_layer == Fp8Layer::expert_fc1 || *spec.fp8_layer == Fp8Layer::expert_fc2;
+    const std::int64_t rows = of_experts ? ExpertBuffer(scenario).rows : shape_.rows;
+    const std::int64_t outputs = spec.rows / spec.experts;
+    x = std::max(x, rows * fp8_padded(spec.cols));
+    dy = std::max(dy, rows * fp8_padded(outputs));
+    transposed = std::max(transposed, transposed_columns(rows, spec.experts) * outputs);
   }
   codes_.x = pool_.make<std::uint8_t>(1, x);
   codes_.dy = pool_.make<std::uint8_t>(1, dy);

@@ -124,7 +124,7 @@ class Model {
   CudnnTables make_cudnn_tables(TensorPool& pool, std::int64_t capacity,
                                 std::int64_t max_seqlen) const;
   void plan_products() const;
-  void make_code_scratch();
+  void make_code_scratch(const Scenario& scenario);
   int last() const { return static_cast<int>(layers_.size()); }
   // The residual gradient that layer `layer` writes; the one it reads is that of layer + 1.
   static Tensor<T> gradient_of(const Slot<T>& slot, int layer);

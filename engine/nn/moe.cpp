@@ -23,6 +23,12 @@ Tensor<T> first_rows(Tensor<T> x, std::int64_t rows) {
   return {x.data, rows, x.cols, x.pitch};
 }
 
+// Which rows of the first `rows` of the buffer are whose.
+template <class Placed>
+Fp8Rows expert_rows(const Placed& placed, std::int64_t rows) {
+  return {placed.row_pair.columns(0, rows), placed.start, placed.rows};
+}
+
 // For a planted fault: rows of the experts' buffer that follow the documents at hand when launches
 // are captured.
 std::int64_t rows_of_first_capture(const Scenario& scenario, const ExpertBuffer& buffer) {
@@ -134,10 +140,13 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   }
   if (shared_fc1_) {
     const char* const linear = LinearForward<T>::kName;
+    routed.shared_fc1_codes = shared_fc1_->make_saved(maker, again);
     routed.shared_fc1 =
         maker.make<T>("shared_fc1", linear, shared_fc1_->outputs(), again.shared_fc1);
-    routed.shared_act = maker.make<T>("shared_act", ActivationForward<T>::kName,
-                                      shared_fc2_->inputs(), again.shared_act);
+    routed.shared_act =
+        maker.make<T>("shared_act", ActivationForward<T>::kName, shared_fc2_->inputs(),
+                      again.shared_act ? again.shared_act : again.passing(Fp8Layer::shared_fc2));
+    routed.shared_fc2_codes = shared_fc2_->make_saved(maker, again);
     routed.shared_mixed = maker.make<T>("shared_out", linear, d, again.shared_out);
   }
   Placed& placed = saved->placed;
@@ -147,11 +156,19 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   placed.row_pair = maker.make_unnamed<std::int32_t>("row_pair", 1, rows);
   const bool ragged = !scratch_.buffer.padded;
   const char* const product = ExpertForward<T>::kName;
-  saved->buffer =
-      maker.make_buffer<T>("dispatched", Dispatch<T>::kName, rows, d, ragged, again.dispatched);
+  const Fp8BufferRows in_buffer{rows, expert_rows(placed, rows), ragged, host_sync_};
+  const auto make_codes = [&](const Parameter& weight) {
+    return weight.fp8 ? Fp8Linear(weight).make_saved(maker, again, in_buffer) : Fp8Saved{};
+  };
+  saved->buffer = maker.make_buffer<T>(
+      "dispatched", Dispatch<T>::kName, rows, d, ragged,
+      again.dispatched ? again.dispatched : again.passing(Fp8Layer::expert_fc1));
+  saved->fc1_codes = make_codes(fc1_);
   saved->fc1 = maker.make_buffer<T>("expert_fc1", product, rows, width, ragged, again.expert_fc1);
-  saved->act = maker.make_buffer<T>("moe_act", ActivationForward<T>::kName, rows, hidden_, ragged,
-                                    again.moe_act);
+  saved->act =
+      maker.make_buffer<T>("moe_act", ActivationForward<T>::kName, rows, hidden_, ragged,
+                           again.moe_act ? again.moe_act : again.passing(Fp8Layer::expert_fc2));
+  saved->fc2_codes = make_codes(fc2_);
   saved->y = maker.make_buffer<T>("expert_out", product, rows, d, ragged, again.expert_out);
   saved->used_rows = rows;
   saved->mixed = maker.make<T>("proj", Combine<T>::kName, d, again.moe ? again.mixed : Tensor<T>{});
@@ -176,7 +193,9 @@ void Moe<T>::forward_part(const PassContext& pass, Saved<T>& base, const Part& p
 template <class T>
 void Moe<T>::route(const PassContext& pass, State& saved) const {
   const Routed& r = saved.routed;
-  block_.norm(pass, saved.x, r.norm, r.rstd);
+  const Tensor<std::uint32_t> none;
+  block_.norm(pass, saved.x, r.norm, r.rstd,
+              shared_fc1_ ? shared_fc1_->cleared_x_amax(pass, r.shared_fc1_codes) : none);
   score(pass, saved);
   pass.stream.submit(ExpertCounts{.experts = r.selected, .counts = r.counts});
   if (has_losses()) {
@@ -218,9 +237,10 @@ template <class T>
 void Moe<T>::shared_forward(const PassContext& pass, const State& saved) const {
   const Routed& r = saved.routed;
   pass.part("shared_expert");
-  shared_fc1_->forward(pass, r.norm, r.shared_fc1);
-  activate(pass, r.shared_fc1, pass.pack.row_document, r.shared_act);
-  shared_fc2_->forward(pass, r.shared_act, r.shared_mixed);
+  shared_fc1_->forward(pass, r.norm, r.shared_fc1, r.shared_fc1_codes, AmaxFrom::producer);
+  activate(pass, r.shared_fc1, pass.pack.row_document, r.shared_act,
+           shared_fc2_->cleared_x_amax(pass, r.shared_fc2_codes));
+  shared_fc2_->forward(pass, r.shared_act, r.shared_mixed, r.shared_fc2_codes, AmaxFrom::producer);
 }
 
 template <class T>
@@ -301,22 +321,46 @@ void Moe<T>::apply_experts(const PassContext& pass, const State& saved) const {
                                  .buffer = first_rows(buffer, dispatched),
                                  .top_k = top_k_});
   pass.part("experts_fc1");
-  pass.stream.submit(ExpertForward<T>{.x = buffer,
-                                      .w = weight_of<T>(fc1_),
-                                      .start = p.start,
-                                      .rows = p.rows,
-                                      .row_pair = row_pair,
-                                      .y = fc1});
+  multiply(pass, fc1_, saved, buffer, fc1, saved.fc1_codes);
   pass.part("experts_act");
   // A padding row of the buffer has no pair, as a padding row of the pack has no document.
   activate(pass, fc1, row_pair, act);
   pass.part("experts_fc2");
-  pass.stream.submit(ExpertForward<T>{.x = act,
-                                      .w = weight_of<T>(fc2_),
-                                      .start = p.start,
-                                      .rows = p.rows,
-                                      .row_pair = row_pair,
+  multiply(pass, fc2_, saved, act, y, saved.fc2_codes);
+}
+
+template <class T>
+void Moe<T>::multiply(const PassContext& pass, const Parameter& weight, const State& saved,
+                      Tensor<T> x, Tensor<T> y, const Fp8Saved& codes) const {
+  const Fp8Rows rows = expert_rows(saved.placed, x.rows);
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (weight.fp8) return Fp8Linear(weight).forward(pass, rows, x, y, codes);
+  }
+  pass.stream.submit(ExpertForward<T>{.x = x,
+                                      .w = weight_of<T>(weight),
+                                      .start = rows.start,
+                                      .rows = rows.rows,
+                                      .row_pair = rows.row_document,
                                       .y = y});
+}
+
+template <class T>
+void Moe<T>::multiply_backward(const PassContext& pass, const Parameter& weight, const State& saved,
+                               Tensor<T> dy, Tensor<T> x, Tensor<T> dx,
+                               const Fp8Saved& codes) const {
+  const Fp8Rows rows = expert_rows(saved.placed, dy.rows);
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (weight.fp8) return Fp8Linear(weight).backward(pass, rows, dy, x, dx, codes);
+  }
+  pass.stream.submit(ExpertWeightGradient<T>{
+      .dy = dy, .x = x, .start = rows.start, .rows = rows.rows, .dw = weight.microbatch_gradient});
+  accumulate(pass, weight);
+  pass.stream.submit(ExpertInputGradient<T>{.dy = dy,
+                                            .w = weight_of<T>(weight),
+                                            .start = rows.start,
+                                            .rows = rows.rows,
+                                            .row_pair = rows.row_document,
+                                            .dx = dx});
 }
 
 // ---- Backward -----------------------------------------------------------------------------------
@@ -351,6 +395,9 @@ void Moe<T>::fill_outside(const Stream& stream, const Saved<T>& base, const Part
   ones.fill(stream, saved.scratch.dweights);
   ones.fill(stream, saved.scratch.dbuffer);
   if (saved.scratch.dmixed) ones.fill(stream, saved.scratch.dmixed);
+  // The experts' stage computes the whole layer again.
+  const MemoryRange codes = range_of(saved.routed.shared_fc1_codes.x);
+  if (recomputed_.moe && codes.bytes > 0) stream.fill(codes.data, 0, codes.bytes);
 }
 
 template <class T>
@@ -378,30 +425,12 @@ void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tenso
                                         .dy = dy,
                                         .dweights = saved.scratch.dweights});
   pass.part("experts_fc2");
-  pass.stream.submit(ExpertWeightGradient<T>{
-      .dy = dy, .x = act, .start = p.start, .rows = p.rows, .dw = fc2_.microbatch_gradient});
-  accumulate(pass, fc2_);
-  pass.stream.submit(ExpertInputGradient<T>{.dy = dy,
-                                            .w = weight_of<T>(fc2_),
-                                            .start = p.start,
-                                            .rows = p.rows,
-                                            .row_pair = row_pair,
-                                            .dx = dact});
+  multiply_backward(pass, fc2_, saved, dy, act, dact, saved.fc2_codes);
   pass.part("experts_act");
   activate_backward(pass, first_rows(saved.fc1, rows), dact, row_pair, dfc1);
   pass.part("experts_fc1");
-  pass.stream.submit(ExpertWeightGradient<T>{.dy = dfc1,
-                                             .x = first_rows(saved.buffer, rows),
-                                             .start = p.start,
-                                             .rows = p.rows,
-                                             .dw = fc1_.microbatch_gradient});
-  accumulate(pass, fc1_);
-  pass.stream.submit(ExpertInputGradient<T>{.dy = dfc1,
-                                            .w = weight_of<T>(fc1_),
-                                            .start = p.start,
-                                            .rows = p.rows,
-                                            .row_pair = row_pair,
-                                            .dx = first_rows(saved.scratch.dbuffer, rows)});
+  multiply_backward(pass, fc1_, saved, dfc1, first_rows(saved.buffer, rows),
+                    first_rows(saved.scratch.dbuffer, rows), saved.fc1_codes);
 }
 
 // All of the layer but its bookkeeping: where rows lie is saved, losses and pairs are counted once.
@@ -415,7 +444,8 @@ void Moe<T>::recompute(const PassContext& pass, const State& saved) const {
   apply_experts(again, saved);
   if (!shared_fc1_) return;
   again.part("shared_expert");
-  shared_fc1_->forward(again, saved.routed.norm, saved.routed.shared_fc1);
+  shared_fc1_->forward(again, saved.routed.norm, saved.routed.shared_fc1,
+                       saved.routed.shared_fc1_codes);
   activate(again, saved.routed.shared_fc1, pass.pack.row_document, saved.routed.shared_act);
 }
 
@@ -428,10 +458,12 @@ void Moe<T>::shared_backward(const PassContext& pass, const State& saved, Tensor
   }
   pass.part("shared_expert");
   shared_fc2_->backward(pass, block_.mixed_gradient(pass, dout, saved.scratch.dmixed), r.shared_act,
-                        saved.scratch.shared_dact);
+                        saved.scratch.shared_dact, r.shared_fc2_codes);
   activate_backward(pass, r.shared_fc1, saved.scratch.shared_dact, pass.pack.row_document,
-                    saved.scratch.shared_dfc1);
-  shared_fc1_->backward(pass, saved.scratch.shared_dfc1, r.norm, saved.scratch.shared_dx);
+                    saved.scratch.shared_dfc1,
+                    shared_fc1_->cleared_dy_amax(pass, r.shared_fc1_codes));
+  shared_fc1_->backward(pass, saved.scratch.shared_dfc1, r.norm, saved.scratch.shared_dx,
+                        r.shared_fc1_codes, AmaxFrom::producer);
 }
 
 template <class T>
@@ -469,15 +501,16 @@ void Moe<T>::route_backward(const PassContext& pass, const State& saved, Tensor<
 
 template <class T>
 void Moe<T>::activate(const PassContext& pass, Tensor<T> h, Tensor<std::int32_t> row_document,
-                      Tensor<T> a) const {
-  pass.stream.submit(
-      ActivationForward<T>{.h = h, .row_document = row_document, .a = a, .kind = activation_});
+                      Tensor<T> a, Tensor<std::uint32_t> amax) const {
+  pass.stream.submit(ActivationForward<T>{
+      .h = h, .row_document = row_document, .a = a, .kind = activation_, .amax = amax});
 }
 template <class T>
 void Moe<T>::activate_backward(const PassContext& pass, Tensor<T> h, Tensor<T> da,
-                               Tensor<std::int32_t> row_document, Tensor<T> dh) const {
+                               Tensor<std::int32_t> row_document, Tensor<T> dh,
+                               Tensor<std::uint32_t> amax) const {
   pass.stream.submit(ActivationBackward<T>{
-      .h = h, .da = da, .row_document = row_document, .dh = dh, .kind = activation_});
+      .h = h, .da = da, .row_document = row_document, .dh = dh, .kind = activation_, .amax = amax});
 }
 
 template struct MoeScratch<float>;

@@ -57,6 +57,7 @@ class Moe : public Layer<T> {
     Tensor<std::int32_t> selected, counts;
     Tensor<float> slopes;                            // Absent without router losses.
     Tensor<T> shared_fc1, shared_act, shared_mixed;  // Absent without a shared expert.
+    Fp8Saved shared_fc1_codes, shared_fc2_codes;
   };
   // Results of the stage `preprocess`, passed on in the same way when it is captured too.
   struct Placed {
@@ -68,6 +69,7 @@ class Moe : public Layer<T> {
     Routed routed;
     Placed placed;
     Tensor<T> buffer, fc1, act, y, mixed;
+    Fp8Saved fc1_codes, fc2_codes;
     // With host_sync: the experts' row counts as the host reads them.
     std::optional<PinnedBuffer> rows_on_host;
     std::int64_t used_rows = 0;  // Rows of the buffer that ops are given: at least one.
@@ -80,16 +82,23 @@ class Moe : public Layer<T> {
   void read_rows(const PassContext& pass, State& saved) const;
   void run_experts(const PassContext& pass, State& saved) const;
   void apply_experts(const PassContext& pass, const State& saved) const;
+  // The products of all experts over the rows of the buffer that ops are given.
+  void multiply(const PassContext& pass, const Parameter& weight, const State& saved, Tensor<T> x,
+                Tensor<T> y, const Fp8Saved& codes) const;
+  void multiply_backward(const PassContext& pass, const Parameter& weight, const State& saved,
+                         Tensor<T> dy, Tensor<T> x, Tensor<T> dx, const Fp8Saved& codes) const;
   void recompute(const PassContext& pass, const State& saved) const;
   void experts_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const;
   void shared_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const;
   void route_backward(const PassContext& pass, const State& saved, Tensor<T> dout,
                       Tensor<T> dx) const;
 
+  // `amax`: that of the result, which rises to what is stored; or absent.
   void activate(const PassContext& pass, Tensor<T> h, Tensor<std::int32_t> row_document,
-                Tensor<T> a) const;
+                Tensor<T> a, Tensor<std::uint32_t> amax = {}) const;
   void activate_backward(const PassContext& pass, Tensor<T> h, Tensor<T> da,
-                         Tensor<std::int32_t> row_document, Tensor<T> dh) const;
+                         Tensor<std::int32_t> row_document, Tensor<T> dh,
+                         Tensor<std::uint32_t> amax = {}) const;
   bool has_losses() const { return aux_ != 0 || z_ != 0; }
 
   PreNormBlock<T> block_;

@@ -5,11 +5,15 @@
 #include "engine/nn/mamba.h"
 #include "engine/nn/moe.h"
 #include "kernels/core/fault.h"
+#include "kernels/core/row_segments.h"
 #include "scenarios/fp8.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
 namespace {
+
+// For a planted fault: more than the models of the scenarios that show it have.
+constexpr int kMostParameters = 64;
 
 std::int64_t gates(const Scenario::Model& model) {
   return model.mlp.activation == MlpActivation::swiglu ? 2 : 1;
@@ -47,28 +51,42 @@ Recomputed<T>::Recomputed(TensorPool& pool, const Scenario& scenario) {
 
 template <class T>
 void Recomputed<T>::add_codes(TensorPool& pool, const Scenario& scenario) {
+  struct Input {
+    std::int64_t rows, cols, segments = 1;
+  };
   const Scenario::Model& model = scenario.model;
-  const std::map<Fp8Layer, std::int64_t> inputs{
-      {Fp8Layer::qkv_linear, model.hidden},
-      {Fp8Layer::attn_proj, model.attention.heads * model.attention.head_dim},
-      {Fp8Layer::mlp_fc1, model.hidden},
-      {Fp8Layer::mlp_fc2, model.mlp.hidden},
-      {Fp8Layer::mamba_in_proj, model.hidden},
-      {Fp8Layer::mamba_out_proj, model.mamba.d_inner}};
-  const std::int64_t rows = scenario.data.pack_length;
-  for (const Fp8Layer layer : scenario.fp8.save_original_input)
-    codes_[layer] = pool.make<e4m3>(inputs.at(layer), fp8_padded(rows));
+  const std::int64_t rows = scenario.data.pack_length, experts = model.moe.experts;
+  const std::int64_t buffer = has_layer(scenario, 'E') ? ExpertBuffer(scenario).rows : 0;
+  const std::map<Fp8Layer, Input> inputs{
+      {Fp8Layer::qkv_linear, {rows, model.hidden}},
+      {Fp8Layer::attn_proj, {rows, model.attention.heads * model.attention.head_dim}},
+      {Fp8Layer::mlp_fc1, {rows, model.hidden}},
+      {Fp8Layer::mlp_fc2, {rows, model.mlp.hidden}},
+      {Fp8Layer::mamba_in_proj, {rows, model.hidden}},
+      {Fp8Layer::mamba_out_proj, {rows, model.mamba.d_inner}},
+      {Fp8Layer::expert_fc1, {buffer, model.hidden, experts}},
+      {Fp8Layer::expert_fc2, {buffer, model.moe.hidden, experts}},
+      {Fp8Layer::shared_fc1, {rows, model.hidden}},
+      {Fp8Layer::shared_fc2, {rows, model.moe.shared_hidden}}};
+  for (const Fp8Layer layer : scenario.fp8.save_original_input) {
+    const Input& x = inputs.at(layer);
+    codes_[layer] = pool.make<e4m3>(x.cols, transposed_columns(x.rows, x.segments));
+  }
+  const int shared = faulty("fp8-exponents-shared-by-slots", 0, kMostParameters);
+  for (int parameter = 0; parameter < shared; ++parameter)
+    words_[parameter] = pool.make<std::uint32_t>(2, experts);
   std::int64_t most = 0;
-  for (const auto& [layer, cols] : inputs) {
-    if (has_fp8_layer(model, layer) && passes_input(scenario, layer)) most = std::max(most, cols);
+  for (const auto& [layer, x] : inputs) {
+    if (has_fp8_layer(model, layer) && passes_input(scenario, layer))
+      most = std::max(most, x.rows * x.cols);
   }
   if (most == 0) return;
   // Each is read by the product behind it, and is gone before the next one is written.
-  const Tensor<T> memory = pool.make<T>(rows, most);
-  for (const auto& [layer, cols] : inputs) {
+  const Tensor<T> memory = pool.make<T>(1, most);
+  for (const auto& [layer, x] : inputs) {
     const bool passes = has_fp8_layer(model, layer) && passes_input(scenario, layer);
     const bool shares = faulty("fp8-input-is-saved-too", passes, false);
-    if (shares) passing_[layer] = tensor(memory.data, rows, cols);
+    if (shares) passing_[layer] = tensor(memory.data, x.rows, x.cols);
   }
 }
 

@@ -48,9 +48,16 @@ struct Recomputed {
     const auto found = passing_.find(layer);
     return found == passing_.end() ? Tensor<T>{} : found->second;
   }
+  // For a planted fault, the words of a parameter's operands in all slots; absent otherwise.
+  Tensor<std::uint32_t> words_of_all_slots(int parameter) const {
+    const auto found = words_.find(parameter);
+    return found == words_.end() ? Tensor<std::uint32_t>{} : found->second;
+  }
   // Whether the layer's product is computed again.
   bool has_product(Fp8Layer layer) const {
-    return (layer == Fp8Layer::mlp_fc1 && mlp) || (layer == Fp8Layer::mamba_in_proj && mamba);
+    using enum Fp8Layer;
+    const bool of_moe = layer == expert_fc1 || layer == expert_fc2 || layer == shared_fc1;
+    return (layer == mlp_fc1 && mlp) || (layer == mamba_in_proj && mamba) || (of_moe && moe);
   }
 
  private:
@@ -60,6 +67,7 @@ struct Recomputed {
 
   std::map<Fp8Layer, Tensor<e4m3>> codes_;
   std::map<Fp8Layer, Tensor<T>> passing_;
+  std::map<int, Tensor<std::uint32_t>> words_;
 };
 
 }  // namespace lockstep

@@ -244,7 +244,10 @@ std::int64_t Offloader::due(int slot) const {
 std::int64_t Offloader::bytes_of(const Group& group, int slot, std::size_t tensor) const {
   const OffloadTensor& planned = group.plan.tensors[tensor];
   if (planned.rows == 0) return planned.bytes;
-  return planned.bytes / planned.rows * rows_in_use_(group.plan.layer, slot);
+  const std::int64_t rows = rows_in_use_(group.plan.layer, slot);
+  if (planned.segments == 0 || rows == 0) return planned.bytes / planned.rows * rows;
+  return planned.bytes / transposed_columns(planned.rows, planned.segments) *
+         transposed_columns(rows, planned.segments);
 }
 
 // Swaps the slot's pinned buffer for the one that has been unused for longest.

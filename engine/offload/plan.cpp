@@ -9,6 +9,7 @@
 #include "engine/plan/regions.h"
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
+#include "kernels/core/row_segments.h"
 #include "scenarios/fp8.h"
 #include "scenarios/rules/legality.h"
 #include "scenarios/rules/offload_modules.h"
@@ -70,7 +71,8 @@ constexpr SavedRow kSaved[] = {
     {OffloadModule::mlp_norm, "", residual},
     {OffloadModule::mlp_fc1, "norm.out", residual, false, nullptr, nullptr, Fp8Layer::mlp_fc1},
     {OffloadModule::expert_fc1, "dispatched",
-     [](const Scenario& s) { return ExpertBuffer(s).rows * s.model.hidden; }},
+     [](const Scenario& s) { return ExpertBuffer(s).rows * s.model.hidden; }, false, nullptr,
+     nullptr, Fp8Layer::expert_fc1},
     {OffloadModule::moe_act, "expert_fc1",
      [](const Scenario& s) { return ExpertBuffer(s).rows * gates(s) * s.model.moe.hidden; }},
     {OffloadModule::mamba_in_proj, "norm.out", residual, false, nullptr, nullptr,
@@ -95,7 +97,15 @@ bool moves_codes(const Scenario& scenario, const SavedRow& row) {
   return row.input_of && saves_codes(scenario, *row.input_of);
 }
 
+// 0: the codes lie in one.
+std::int64_t segments_of(const Scenario& scenario, const SavedRow& row) {
+  const bool of_experts = row.module == OffloadModule::expert_fc1;
+  return of_experts && moves_codes(scenario, row) ? scenario.model.moe.experts : 0;
+}
+
 std::int64_t bytes_of(const Scenario& scenario, const SavedRow& row) {
+  if (const std::int64_t segments = segments_of(scenario, row))
+    return scenario.model.hidden * transposed_columns(ExpertBuffer(scenario).rows, segments);
   if (moves_codes(scenario, row)) return row.elements(scenario);
   return row.elements(scenario) * (!row.wide && stores_bf16(scenario) ? 2 : 4);
 }
@@ -182,8 +192,9 @@ void add_layer(const Scenario& scenario, const std::vector<Segment>& list,
     }
     const std::int64_t rows =
         rows_follow_the_data(scenario, row.module) ? ExpertBuffer(scenario).rows : 0;
-    plan.groups.back().tensors.push_back(
-        {name_of(scenario, row, layer), bytes, rows, writer_of(row, of_layer, layer)});
+    plan.groups.back().tensors.push_back({name_of(scenario, row, layer), bytes, rows,
+                                          segments_of(scenario, row),
+                                          writer_of(row, of_layer, layer)});
   }
 }
 

@@ -45,8 +45,9 @@ struct StepRange {
 struct OffloadTensor {
   std::string name;  // As a judge knows it: "layers.0.qkv".
   std::int64_t bytes = 0;
-  std::int64_t rows = 0;  // If not 0, a copy moves as many of these rows as the data fills.
-  int written = 0;        // The step that writes it.
+  std::int64_t rows = 0;      // If not 0, a copy moves as many of these rows as the data fills.
+  std::int64_t segments = 0;  // If not 0, codes of these rows, transposed, in so many segments.
+  int written = 0;            // The step that writes it.
   int buffer = -1;  // Index of the shared device buffer in its set; -1 if its group is resident.
 };
 

@@ -84,10 +84,16 @@ void ParameterList::add_experts(const Scenario::Model& model, int layer, Recipe 
   for (Recipe* own_add : {&router, &expert_in, &expert_out}) own_add->accumulates = false;
   add("router.weight", layer, m.experts, model.hidden, router);
   add("experts.fc1.weight", layer, m.experts * gates * m.hidden, model.hidden, expert_in);
+  specs.back().fp8_layer = Fp8Layer::expert_fc1;
+  specs.back().experts = m.experts;
   add("experts.fc2.weight", layer, m.experts * model.hidden, m.hidden, expert_out);
+  specs.back().fp8_layer = Fp8Layer::expert_fc2;
+  specs.back().experts = m.experts;
   if (m.shared_hidden == 0) return;
   add("shared.fc1.weight", layer, gates * m.shared_hidden, model.hidden, in);
+  specs.back().fp8_layer = Fp8Layer::shared_fc1;
   add("shared.fc2.weight", layer, model.hidden, m.shared_hidden, out);
+  specs.back().fp8_layer = Fp8Layer::shared_fc2;
 }
 
 // Every weight of a bf16 product is drawn from a normal distribution.

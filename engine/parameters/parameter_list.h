@@ -26,6 +26,7 @@ struct ParameterSpec {
   bool accumulates = false;
   // In fp8 numerics its products multiply codes (arithmetic.md 5.1).
   std::optional<Fp8Layer> fp8_layer = {};
+  std::int64_t experts = 1;  // Their weights lie one below the other: [E * out, in].
 
   // Rows of the global norm's sequence: innermost axes of a 2-D one, single elements of a 1-D one.
   std::int64_t norm_rows() const { return is_vector ? cols : rows; }

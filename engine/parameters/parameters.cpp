@@ -1,6 +1,7 @@
 #include "engine/parameters/parameters.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
@@ -63,8 +64,9 @@ void transpose_codes(const Stream& stream, const Parameter& weight) {
   const Fp8Weight& fp8 = weight.fp8;
   stream.submit(Fp8Transpose{.codes = fp8.codes,
                              .transposed = fp8.transposed,
-                             .rows = weight.copy.rows,
-                             .cols = weight.copy.cols});
+                             .rows = weight.copy.rows / fp8.experts,
+                             .cols = weight.copy.cols,
+                             .matrices = fp8.experts});
 }
 
 Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& scenario,
@@ -165,42 +167,47 @@ void Parameters::make_gathered_codes(TensorPool& pool, TensorPool& exchanged) {
                    exchanged.make<std::uint32_t>(layout_->ranks, words),
                    pool.make<std::uint32_t>(1, words)};
   std::int64_t most = 0, word = 0;
+  const auto columns = [](const Parameter& p) { return fp8_padded(p.copy.rows / p.fp8.experts); };
   for (const Parameter& p : parameters_)
-    if (p.fp8) most = std::max(most, p.copy.cols * fp8_padded(p.copy.rows));
+    if (p.fp8) most = std::max(most, p.fp8.experts * p.copy.cols * columns(p));
   const bool comes_and_goes = strategy_ == Sharding::optim_grads_params;
   const Tensor<e4m3> shared = comes_and_goes ? pool.make<e4m3>(1, most) : Tensor<e4m3>{};
   for (Parameter& p : parameters_) {
     if (!p.fp8) continue;
-    const std::int64_t rows = p.copy.rows, cols = p.copy.cols;
+    const std::int64_t experts = p.fp8.experts, lines = experts * p.copy.cols;
     p.fp8.gathered = true;
     p.fp8.comes_and_goes = comes_and_goes;
-    p.fp8.amax = shard_amaxes_.whole.columns(word++, 1);
-    p.fp8.codes = tensor<e4m3>(nullptr, rows, fp8_padded(cols));
-    p.fp8.transposed = comes_and_goes ? tensor(shared.data, cols, fp8_padded(rows))
-                                      : pool.make<e4m3>(cols, fp8_padded(rows));
+    p.fp8.amax = shard_amaxes_.whole.columns(std::exchange(word, word + experts), experts);
+    p.fp8.codes = tensor<e4m3>(nullptr, p.copy.rows, fp8_padded(p.copy.cols));
+    p.fp8.transposed = comes_and_goes ? tensor(shared.data, lines, columns(p))
+                                      : pool.make<e4m3>(lines, columns(p));
   }
 }
 
 Fp8Weight Parameters::make_codes(TensorPool& pool, const ParameterSpec& spec) const {
-  if (layout_ != nullptr && layout_->gathers_codes) {
-    return {.layer = spec.fp8_layer,
-            .exponent = pool.make<std::int32_t>(1, 1),
-            .scale = pool.make<float>(1, 1)};
+  const std::int64_t experts = spec.experts;
+  Fp8Weight to{.layer = spec.fp8_layer, .experts = experts};
+  if (layout_ == nullptr || !layout_->gathers_codes) {
+    to.codes = pool.make<e4m3>(spec.rows, fp8_padded(spec.cols));
+    to.transposed = pool.make<e4m3>(experts * spec.cols, fp8_padded(spec.rows / experts));
+    const bool alike = to.transposed.size() == to.codes.size();
+    to.transposed.data = faulty("fp8-layouts-share-memory", to.transposed.data,
+                                alike ? to.codes.data : to.transposed.data);
+    to.amax = pool.make<std::uint32_t>(1, experts);
   }
-  return {.layer = spec.fp8_layer,
-          .codes = pool.make<e4m3>(spec.rows, fp8_padded(spec.cols)),
-          .transposed = pool.make<e4m3>(spec.cols, fp8_padded(spec.rows)),
-          .amax = pool.make<std::uint32_t>(1, 1),
-          .exponent = pool.make<std::int32_t>(1, 1),
-          .scale = pool.make<float>(1, 1)};
+  to.exponent = pool.make<std::int32_t>(1, experts);
+  to.scale = pool.make<float>(1, experts);
+  return to;
 }
 
 std::int64_t Parameters::fp8_words() const {
-  return std::ranges::count_if(parameters_,
-                               [](const Parameter& p) { return static_cast<bool>(p.fp8); });
+  std::int64_t words = 0;
+  for (const Parameter& p : parameters_) words += p.fp8 ? p.fp8.experts : 0;
+  return words;
 }
 
-// Operands in the order of layers, in a layer of its words, in a word X, then W; behind these dY.
+// Operands in the order of layers, in a layer of its words, in a word X of all experts, then W;
+// behind these dY.
 void Parameters::make_scaling(TensorPool& pool, TensorPool& exchanged, std::int64_t history) {
   const std::int64_t words = fp8_words();
   pending_.own = (layout_ == nullptr ? pool : exchanged).make<std::uint32_t>(1, 3 * words);
@@ -211,19 +218,21 @@ void Parameters::make_scaling(TensorPool& pool, TensorPool& exchanged, std::int6
     return {pending_.own.columns(first, n), pool.make<std::uint32_t>(n, history),
             pool.make<std::int32_t>(1, n), all ? all.columns(first, n) : none};
   };
-  const auto of = [&](const Fp8Scaling& all, std::int64_t n) -> Fp8Delayed {
-    return {all.pending.columns(n, 1), tensor(all.history.data + n * history, 1, history),
-            all.exponent.columns(n, 1)};
+  const auto of = [&](const Fp8Scaling& all, std::int64_t n, std::int64_t experts) -> Fp8Delayed {
+    return {all.pending.columns(n, experts),
+            tensor(all.history.data + n * history, experts, history),
+            all.exponent.columns(n, experts)};
   };
   scaling_of_inputs_ = make(0, 2 * words);
   scaling_of_gradients_ = make(2 * words, words);
   std::int64_t word = 0;
   for (Parameter& p : parameters_) {
     if (!p.fp8) continue;
-    p.fp8.delayed_x = of(scaling_of_inputs_, 2 * word);
-    p.fp8.delayed = of(scaling_of_inputs_, 2 * word + 1);
-    p.fp8.delayed_dy = of(scaling_of_gradients_, word);
-    ++word;
+    const std::int64_t experts = p.fp8.experts;
+    p.fp8.delayed_x = of(scaling_of_inputs_, 2 * word, experts);
+    p.fp8.delayed = of(scaling_of_inputs_, 2 * word + experts, experts);
+    p.fp8.delayed_dy = of(scaling_of_gradients_, word, experts);
+    word += experts;
   }
 }
 
@@ -383,9 +392,15 @@ void Parameters::measure_shards(const Stream& stream) const {
   stream.submit(Fp8ClearAmax{.amax = shard_amaxes_.own});
   std::int64_t word = 0;
   for (const ParameterView& view : views_) {
-    if (!at(parameters_, view.index).fp8) continue;
-    const Tensor<std::uint32_t> amax = shard_amaxes_.own.columns(word++, 1);
-    if (view.copy.size() > 0) stream.submit(Fp8Amax{.x = view.copy, .amax = amax});
+    const Fp8Weight& fp8 = at(parameters_, view.index).fp8;
+    if (!fp8) continue;
+    const Tensor<std::uint32_t> amax = shard_amaxes_.own.columns(word, fp8.experts);
+    word += fp8.experts;
+    if (view.copy.size() > 0)
+      stream.submit(Fp8Amax{.x = view.copy,
+                            .amax = amax,
+                            .first_row = view.first / view.full_cols,
+                            .segment_rows = view.full_rows / fp8.experts});
   }
 }
 
@@ -400,7 +415,11 @@ void Parameters::quantise_shards(const Stream& stream, const ExponentRule& rule)
     if (rule.holds) op.held = fp8.delayed.exponent;
     stream.submit(op);
     if (view.copy.size() > 0)
-      stream.submit(Fp8Cast<e4m3>{.x = view.copy, .k = fp8.exponent, .codes = view.codes});
+      stream.submit(Fp8Cast<e4m3>{.x = view.copy,
+                                  .k = fp8.exponent,
+                                  .codes = view.codes,
+                                  .first_row = view.first / view.full_cols,
+                                  .segment_rows = view.full_rows / fp8.experts});
     device.count(stream, device.counters.of(device.place.rank).weight_casts);
   }
   device.place.layer = -1;

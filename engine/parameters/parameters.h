@@ -25,10 +25,10 @@ struct Fp8Pending {
 struct Fp8ShardAmaxes {
   Tensor<std::uint32_t> own, of_ranks, whole;  // [1, n], [ranks, n], [1, n]
 };
-// One operand's part of them; absent under recipe current.
+// The part of them of one operand, or of that of all experts; absent under recipe current.
 struct Fp8Delayed {
-  Tensor<std::uint32_t> pending = {}, history = {};
-  Tensor<std::int32_t> exponent = {};
+  Tensor<std::uint32_t> pending = {}, history = {};  // [1, E], [E, H]
+  Tensor<std::int32_t> exponent = {};                // [1, E]
 };
 
 // The exponents of a pass.
@@ -38,11 +38,13 @@ struct ExponentRule {
 };
 
 // The codes of a weight's bf16 copy, for the products of its layer; absent unless these are of fp8.
+// Weights of E experts lie one below the other; any other weight is that of one.
 struct Fp8Weight {
   std::optional<Fp8Layer> layer = {};
-  Tensor<e4m3> codes = {};          // [out, in up to 16]
-  Tensor<e4m3> transposed = {};     // [in, out up to 16]
-  Tensor<std::uint32_t> amax = {};  // [1, 1], as all that follow.
+  std::int64_t experts = 1;
+  Tensor<e4m3> codes = {};          // [E * out, in up to 16]
+  Tensor<e4m3> transposed = {};     // [E * in, out up to 16]
+  Tensor<std::uint32_t> amax = {};  // [1, E], as all that follow.
   Tensor<std::int32_t> exponent = {};
   Tensor<float> scale = {};  // 2^-exponent
   // The codes last for all passes until the weight may change (Parameters::quantise); otherwise

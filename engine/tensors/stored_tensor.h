@@ -8,6 +8,7 @@
 #include "kernels/core/contract.h"
 #include "kernels/core/fp8.h"
 #include "kernels/core/operand.h"
+#include "kernels/core/row_segments.h"
 
 namespace lockstep {
 
@@ -23,10 +24,20 @@ struct StoredValues {
   // Codes of a matrix [rows, cols], in rows of a multiple of 16 codes: by its rows, or transposed.
   enum class Codes : std::uint8_t { none, by_rows, by_columns };
   StoredValues(Tensor<e4m3> t, std::int64_t rows, std::int64_t cols, Codes codes)
-      : data(t.data), rows(rows), cols(cols), codes(codes) {}
+      : data(t.data), rows(rows), cols(cols), all_rows(rows), codes(codes) {}
+  // Rows of transposed codes that lie in segments, each up to a multiple of 16 codes. A row of no
+  // segment has code 00 and no place.
+  struct Segments {
+    Tensor<std::int32_t> start = {}, rows = {};  // [1, S]; absent: one segment.
+    // As many codes follow one another as the segments' rows need, none without a row; otherwise
+    // as all rows.
+    bool follow_the_data = false;
+  };
   const void* data = nullptr;
   std::int64_t rows = 0, cols = 0;
+  std::int64_t all_rows = 0;  // The codes' rows; a judge may read the first `rows` alone.
   Codes codes = Codes::none;
+  Segments segments = {};
   bool narrow = false;    // bf16
   bool integers = false;  // int32
   // The data is a copy in pinned memory, complete when the compute stream is: of an offloaded
@@ -34,6 +45,8 @@ struct StoredValues {
   bool on_host = false;
   std::size_t bytes() const {
     if (codes == Codes::by_rows) return rows * fp8_padded(cols);
+    if (segments.rows)
+      return all_rows == 0 ? 0 : cols * transposed_columns(all_rows, segments.rows.cols);
     if (codes == Codes::by_columns) return cols * fp8_padded(rows);
     return static_cast<std::size_t>(rows * cols) * (narrow ? sizeof(bf16) : sizeof(float));
   }

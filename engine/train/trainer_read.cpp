@@ -31,6 +31,23 @@ std::vector<float> codes_from(const StoredValues& values, const void* from) {
   }
   return wide;
 }
+// Transposed codes in segments; `numbers` holds where each begins in the matrix, then its rows.
+std::vector<float> segments_from(const StoredValues& values, const void* from,
+                                 const std::vector<std::int32_t>& numbers) {
+  const auto count = static_cast<std::int64_t>(numbers.size() / 2);
+  const RowSegments segments{numbers.data(), numbers.data() + count, values.rows, count};
+  const std::int64_t pitch = transposed_columns(values.all_rows, count);
+  const auto* const codes = static_cast<const std::uint8_t*>(from);
+  std::vector<float> wide(values.rows * values.cols);
+  for (std::int64_t i = 0; i < values.rows; ++i) {
+    const std::int64_t s = segments.of_row(i);
+    if (s < 0) continue;
+    const std::int64_t place = segments.place(s) + i - segments.first(s);
+    for (std::int64_t k = 0; k < values.cols && place < pitch; ++k)
+      wide[i * values.cols + k] = codes[k * pitch + place];
+  }
+  return wide;
+}
 std::vector<float> widened(const StoredValues& values, const void* from) {
   if (values.codes != StoredValues::Codes::none) return codes_from(values, from);
   if (values.narrow) return widened_from<bf16>(values, from, [](bf16 x) { return load(x); });
@@ -134,14 +151,30 @@ std::byte* Trainer::Impl::stage(std::span<const StoredValues> list) {
 
 std::vector<float> Trainer::read(StoredValues values) const { return read({&values, 1}).front(); }
 
+// The numbers that say where segments of codes lie are read before the codes.
 std::vector<std::vector<float>> Trainer::read(std::span<const StoredValues> list) const {
-  const std::byte* staged = impl_->stage(list);
+  std::vector<StoredValues> all(list.begin(), list.end());
+  std::vector<std::vector<std::int32_t>> numbers(all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const StoredValues::Segments& segments = all[i].segments;
+    if (!segments.rows) continue;
+    numbers[i] = impl_->read(segments.start);
+    const std::vector<std::int32_t> rows = impl_->read(segments.rows);
+    impl_->device.counters.host_syncs -= 2;  // A judge's are none of the run's.
+    numbers[i].insert(numbers[i].end(), rows.begin(), rows.end());
+    const std::int64_t used = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+    if (segments.follow_the_data)
+      all[i].all_rows = std::clamp<std::int64_t>(used, 0, all[i].all_rows);
+  }
+  const std::byte* staged = impl_->stage(all);
   std::vector<std::vector<float>> read;
-  for (const StoredValues& values : list) {
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const StoredValues& values = all[i];
     if (values.on_host) impl_->device.host_reads(values.data, values.bytes());
     const void* const from = values.on_host ? values.data : staged;
     if (!values.on_host) staged += values.bytes();
-    read.push_back(widened(values, from));
+    read.push_back(values.segments.rows ? segments_from(values, from, numbers[i])
+                                        : widened(values, from));
   }
   return read;
 }
@@ -167,6 +200,50 @@ std::vector<RoutedPairs> Trainer::routed_pairs() const {
     my.device.counters.host_syncs -= 2;
   }
   return layers;
+}
+
+namespace {
+
+std::string digest_text(std::uint64_t high, std::uint64_t low) {
+  char text[33];
+  std::snprintf(text, sizeof(text), "%016llx%016llx", static_cast<unsigned long long>(high),
+                static_cast<unsigned long long>(low));
+  return text;
+}
+
+// Adds history and exponent of an operand, as the words that they are.
+void add_operand(std::uint64_t number, std::span<const std::uint32_t> history,
+                 std::int32_t exponent, std::span<std::uint64_t> sums) {
+  std::vector<float> words;
+  for (const std::uint32_t word : history) words.push_back(from_bits(word));
+  words.push_back(from_bits(static_cast<std::uint32_t>(exponent)));
+  run(HostQueue{}, Digest{.values = tensor(words.data(), 1, std::ssize(words)),
+                          .sums = tensor(sums.data(), 1, 2),
+                          .tensor = (std::uint64_t{5} << 32) + number});
+}
+
+}  // namespace
+
+// Operands are numbered in the order of layers and their words: X of all experts, W, dY.
+std::string Trainer::scaling_digest() const {
+  const Impl& my = *impl_;
+  const Parameters& parameters = my.loop.parameters();
+  if (!parameters.scaling_of_inputs().history) return "";
+  std::uint64_t sums[2] = {}, number = 0;
+  for (const ParameterSpec& spec : parameters.specs()) {
+    const Fp8Weight& fp8 = parameters[spec.index].fp8;
+    if (!fp8) continue;
+    for (const Fp8Delayed* operand : {&fp8.delayed_x, &fp8.delayed, &fp8.delayed_dy}) {
+      const std::vector<std::uint32_t> histories = my.read(operand->history);
+      const std::vector<std::int32_t> exponents = my.read(operand->exponent);
+      for (std::int64_t e = 0; e < fp8.experts; ++e) {
+        const auto length = static_cast<std::size_t>(operand->history.cols);
+        add_operand(number++, std::span(histories).subspan(e * length, length), at(exponents, e),
+                    sums);
+      }
+    }
+  }
+  return digest_text(sums[1], sums[0]);
 }
 
 // The digest is a sum over elements, so it does not depend on which rank has them.
@@ -195,10 +272,7 @@ std::string Trainer::weight_digest() const {
     low += repeats ? 0 : sums[i];
     high += repeats ? 0 : sums[i + 1];
   }
-  char text[33];
-  std::snprintf(text, sizeof(text), "%016llx%016llx", static_cast<unsigned long long>(high),
-                static_cast<unsigned long long>(low));
-  return text;
+  return digest_text(high, low);
 }
 
 Counters Trainer::counters() const {

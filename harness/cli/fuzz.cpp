@@ -191,7 +191,8 @@ Options fuzz_options() {
       .number("jobs", "worker processes; default: one per core, at most 8 on cuda", 0, 0, 1024)
       .choice("profile", "small, schedules or near-legal", profiles(), "small")
       .text("with",
-            "a list of processes, nccl and cudnn: ranks are processes, over shared memory or NCCL; "
+            "a list of processes, nccl, cudnn and fp8: ranks are processes, over shared memory or "
+            "NCCL; "
             "attention by cuDNN in every other case")
       .text("like",
             "draw scenarios around this file: the keys that it names stay, all others are drawn")

@@ -114,14 +114,17 @@ class Log {
                 static_cast<double>(loss));
     std::fflush(stdout);
   }
-  void digest(std::int64_t done, const std::string& digest) {
+  // `scaling`: of fp8's scaling state, "" without one.
+  void digest(std::int64_t done, const std::string& digest, const std::string& scaling) {
     progress_.clear();
     {
       const auto held = guard_.lock();
       digest_ = digest;
+      scaling_ = scaling;
     }
-    std::printf("step %lld  loss %.9g  weights %s\n", static_cast<long long>(done),
-                static_cast<double>(last_), digest.c_str());
+    std::printf("step %lld  loss %.9g  weights %s%s%s\n", static_cast<long long>(done),
+                static_cast<double>(last_), digest.c_str(), scaling.empty() ? "" : "  scaling ",
+                scaling.c_str());
     std::fflush(stdout);
   }
   void end(double entropy) {
@@ -152,14 +155,18 @@ class Log {
   }
 
  private:
-  boost::json::object history() const { return {{"steps", list_}, {"weights", digest_}}; }
+  boost::json::object history() const {
+    boost::json::object found{{"steps", list_}, {"weights", digest_}};
+    if (!scaling_.empty()) found["scaling"] = scaling_;
+    return found;
+  }
 
   const Options& options_;
   const Scenario& scenario_;
   const DeviceInfo device_;
   InterruptGuard& guard_;
   boost::json::array list_;
-  std::string digest_;
+  std::string digest_, scaling_;
   Progress progress_;
   std::int64_t steps_, tokens_ = 0;
   float last_ = 0;
@@ -178,11 +185,12 @@ bool train_by_oracle(const Options& options, const Scenario& scenario, const Dat
     if (Interrupts::came()) return false;
     const StepData documents = data.training(done - 1);
     log.step(done, oracle.step(done - 1, documents).loss, tokens_of(documents));
-    if (digest_is_due(options, done, steps)) log.digest(done, oracle.weight_digest());
+    if (digest_is_due(options, done, steps))
+      log.digest(done, oracle.weight_digest(), oracle.scaling_digest());
     if (every > 0 && done % every == 0)
       log.evaluation(done, oracle.evaluate(done - 1, data.evaluation(done - 1)).loss);
   }
-  log.digest(steps, oracle.weight_digest());
+  log.digest(steps, oracle.weight_digest(), oracle.scaling_digest());
   return true;
 }
 
@@ -233,7 +241,7 @@ void train_rank(const Options& options, const Scenario& scenario, Trainer& train
   }
   const auto say_digest = [&] {
     const std::string digest = trainer.weight_digest();  // Every rank has a part in it.
-    if (log != nullptr) log->digest(trainer.steps_done(), digest);
+    if (log != nullptr) log->digest(trainer.steps_done(), digest, trainer.scaling_digest());
   };
   while (trainer.steps_done() < steps && !last.is_done(trainer.steps_done())) {
     save_within_the_step(options, trainer, scenario.training.microbatches_at(trainer.steps_done()));

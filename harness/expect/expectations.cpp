@@ -202,7 +202,7 @@ void add_offload(const Scenario& scenario, std::int64_t microbatches,
        {Counter::bytes_planned, Counter::bytes_offloaded, Counter::bytes_reloaded}) {
     Expectation one =
         exactly(counter, demand.fixed * microbatches, "offload.modules, fraction and min_bytes");
-    if (!demand.per_pair.empty()) one.max = std::numeric_limits<std::int64_t>::max();
+    if (demand.follows_the_data()) one.max = std::numeric_limits<std::int64_t>::max();
     list.push_back(one);
     // A fraction of 0 asks for nothing; any other asks for something.
     const bool asked =
@@ -255,19 +255,22 @@ struct Fp8Products {
 };
 Fp8Products fp8_products(const Scenario& scenario) {
   using enum Fp8Layer;
-  const std::map<char, std::vector<Fp8Layer>> of_symbol{{'*', {qkv_linear, attn_proj}},
-                                                        {'-', {mlp_fc1, mlp_fc2}},
-                                                        {'M', {mamba_in_proj, mamba_out_proj}}};
+  const std::map<char, std::vector<Fp8Layer>> of_symbol{
+      {'*', {qkv_linear, attn_proj}},
+      {'-', {mlp_fc1, mlp_fc2}},
+      {'M', {mamba_in_proj, mamba_out_proj}},
+      {'E', {expert_fc1, expert_fc2, shared_fc1, shared_fc2}}};
   Fp8Products sum;
   for (const char symbol : scenario.model.pattern) {
-    const auto found = of_symbol.find(symbol);
-    if (found == of_symbol.end()) continue;
-    for (const Fp8Layer layer : found->second) {
+    for (const Fp8Layer layer : of_symbol.at(symbol)) {
+      if (!has_fp8_layer(scenario.model, layer)) continue;
       ++sum.all;
       sum.again += holds(scenario.fp8.save_original_input, layer);
     }
     sum.recomputed += symbol == '-' && holds(scenario.model.recompute, Recompute::mlp);
     sum.recomputed += symbol == 'M' && holds(scenario.model.recompute, Recompute::mamba);
+    if (symbol == 'E' && holds(scenario.model.recompute, Recompute::moe))
+      sum.recomputed += scenario.model.moe.shared_hidden > 0 ? 3 : 2;
   }
   return sum;
 }
@@ -328,7 +331,9 @@ std::vector<std::string> recomputed_ops(const Scenario& scenario, char symbol) {
       if (asked(Recompute::moe)) add({"router_forward", "dispatch"});
       for (const bool shared : {false, true}) {
         if (shared && scenario.model.moe.shared_hidden == 0) continue;
-        if (asked(Recompute::moe)) add(shared ? Ops{"linear_forward"} : Ops(2, "expert_forward"));
+        const Ops expert = multiplies_fp8(scenario) ? product : Ops{"expert_forward"};
+        if (asked(Recompute::moe) && shared) add(product);
+        for (int times = 0; asked(Recompute::moe) && !shared && times < 2; ++times) add(expert);
         if (asked(Recompute::moe) || asked(Recompute::moe_act)) add({"activation_forward"});
       }
   }

@@ -35,6 +35,7 @@ std::optional<Fp8Layer> layer_of_fp8(OffloadModule module) {
   if (module == OffloadModule::qkv_linear) return Fp8Layer::qkv_linear;
   if (module == OffloadModule::mlp_fc1) return Fp8Layer::mlp_fc1;
   if (module == OffloadModule::mamba_in_proj) return Fp8Layer::mamba_in_proj;
+  if (module == OffloadModule::expert_fc1) return Fp8Layer::expert_fc1;
   return {};
 }
 
@@ -69,15 +70,22 @@ bool of_experts(OffloadModule module) {
   return module == OffloadModule::expert_fc1 || module == OffloadModule::moe_act;
 }
 
+// Codes of the experts' input lie transposed, each expert's beginning at a multiple of 16.
+bool has_columns(const Scenario& scenario, OffloadModule module) {
+  return module == OffloadModule::expert_fc1 && saves_codes(scenario, Fp8Layer::expert_fc1);
+}
+
 std::int64_t rows_of(const Scenario& scenario, OffloadModule module) {
-  return of_experts(module) ? expert_rows(scenario) : scenario.data.pack_length;
+  if (!of_experts(module)) return scenario.data.pack_length;
+  const std::int64_t rows = expert_rows(scenario);
+  return has_columns(scenario, module) ? columns_of_codes(rows, scenario.model.moe.experts) : rows;
 }
 
 struct Group {
   OffloadModule module;
   int layer;
   std::int64_t bytes, row;  // Over all its tensors.
-  bool of_experts, follows_the_data;
+  bool of_experts, follows_the_data, has_columns;
   std::vector<std::int64_t> sizes;
 };
 
@@ -89,7 +97,14 @@ std::vector<Group> groups_of(const Scenario& scenario) {
       if (!has_module(at(scenario.model.pattern, layer), module)) continue;
       const bool experts = of_experts(module);
       const std::int64_t rows = rows_of(scenario, module);
-      Group group{module, layer, 0, 0, experts, experts && scenario.model.moe.host_sync, {}};
+      Group group{module,
+                  layer,
+                  0,
+                  0,
+                  experts,
+                  experts && scenario.model.moe.host_sync,
+                  has_columns(scenario, module),
+                  {}};
       for (const std::int64_t row : row_bytes(scenario, module, word)) {
         if (row * rows < scenario.offload.min_bytes) continue;
         group.bytes += row * rows;
@@ -151,6 +166,10 @@ void add_copies_back(const Scenario& scenario, OffloadDemand& demand) {
 
 }  // namespace
 
+std::int64_t columns_of_codes(std::int64_t rows, std::int64_t experts) {
+  return rows == 0 ? 0 : (rows + 15) / 16 * 16 + 16 * (experts - 1);
+}
+
 OffloadDemand offload_demand(const Scenario& scenario) {
   std::vector<Group> groups = groups_of(scenario);
   groups.erase(groups.begin() + going(scenario, std::ssize(groups)), groups.end());
@@ -165,7 +184,7 @@ OffloadDemand offload_demand(const Scenario& scenario) {
     const std::int64_t chunk = chunk_of(scenario, group.layer);
     for (const std::int64_t size : group.sizes) demand.sizes.emplace(chunk, size);
     if (group.follows_the_data) {
-      demand.per_pair[group.layer] += group.row;
+      (group.has_columns ? demand.per_column : demand.per_pair)[group.layer] += group.row;
     } else {
       demand.fixed += group.bytes;
     }

@@ -16,6 +16,10 @@ struct OffloadDemand {
   std::int64_t fixed = 0;  // Bytes to the host in a microbatch, whatever its documents are.
   // Bytes for each pair that an expert keeps, by layer, where rows follow the pairs.
   std::map<int, std::int64_t> per_pair;
+  // The same of codes of fp8, in bytes of a column: as many columns as the kept pairs of a
+  // microbatch, up to a multiple of 16, and 16 for each expert but one; none without a pair.
+  std::map<int, std::int64_t> per_column;
+  bool follows_the_data() const { return !per_pair.empty() || !per_column.empty(); }
   std::int64_t of_experts = 0;  // Groups of the experts' modules, which may be delayed.
   // Under offload.captured: the copies of a microbatch that are nodes of graphs, to the host as the
   // scenario says, and back where the plan puts them; and their bytes.
@@ -23,6 +27,9 @@ struct OffloadDemand {
   // Chunk and bytes of the tensors that go, at their largest: each chunk has a pool of its own.
   std::set<std::pair<std::int64_t, std::int64_t>> sizes;
 };
+
+// Columns of the transposed codes of so many rows of the experts' buffer; none without a row.
+std::int64_t columns_of_codes(std::int64_t rows, std::int64_t experts);
 
 OffloadDemand offload_demand(const Scenario& scenario);
 

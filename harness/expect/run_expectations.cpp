@@ -17,6 +17,16 @@
 namespace lockstep {
 namespace {
 
+// Bytes that a layer's experts move to the host in a microbatch in which they keep so many pairs.
+std::int64_t bytes_of(const OffloadDemand& demand, int layer, std::int64_t kept,
+                      std::int64_t experts) {
+  const auto in = [&](const std::map<int, std::int64_t>& bytes) {
+    const auto found = bytes.find(layer);
+    return found == bytes.end() ? 0 : found->second;
+  };
+  return kept * in(demand.per_pair) + columns_of_codes(kept, experts) * in(demand.per_column);
+}
+
 // The oracle's routing decides how many rows each expert has.
 void expect_routing(const Scenario& scenario, std::span<const oracle::StepResult> steps,
                     std::vector<Expectation>& expected) {
@@ -27,14 +37,14 @@ void expect_routing(const Scenario& scenario, std::span<const oracle::StepResult
     for (std::int64_t m = 0; m < std::ssize(step.microbatches); ++m) {
       ++microbatches;
       for (const oracle::ExpertStatistics<float>& layer : at(step.microbatches, m).experts) {
-        const auto found = demand.per_pair.find(layer.layer);
-        const std::int64_t bytes = found == demand.per_pair.end() ? 0 : found->second;
+        std::int64_t kept = 0;
         for (std::size_t e = 0; e < layer.chosen.size(); ++e) {
           pairs += layer.chosen[e];
           dropped += layer.dropped[e];
-          bytes_of_rows += (layer.chosen[e] - layer.dropped[e]) * bytes;
+          kept += layer.chosen[e] - layer.dropped[e];
           if (layer.chosen[e] > 0) used.insert({m % scenario.parallel.data, layer.layer, e});
         }
+        bytes_of_rows += bytes_of(demand, layer.layer, kept, std::ssize(layer.chosen));
       }
     }
   }
@@ -42,7 +52,7 @@ void expect_routing(const Scenario& scenario, std::span<const oracle::StepResult
   expected.push_back({Counter::pairs_routed, pairs, pairs, "the oracle's count"});
   expected.push_back({Counter::tokens_dropped, dropped, dropped, "the oracle's count"});
   expected.push_back({Counter::experts_used, experts, experts, "the oracle's count"});
-  if (demand.per_pair.empty()) return;
+  if (!demand.follows_the_data()) return;
   const std::int64_t bytes = demand.fixed * microbatches + bytes_of_rows;
   for (const Counter counter :
        {Counter::bytes_planned, Counter::bytes_offloaded, Counter::bytes_reloaded}) {

@@ -111,29 +111,6 @@ constexpr Trait kShapes[] = {lengths_drawn_uniformly,
                              published_counts_of_documents,
                              a_histogram_of_documents};
 
-// The other precision, and what fp8 is not built with yet (L00).
-constexpr Trait kWithoutFp8[] = {bf16,
-                                 experts,
-                                 a_block_of_attention_and_experts,
-                                 sigmoid_router,
-                                 expert_bias,
-                                 shared_expert,
-                                 balance_loss,
-                                 z_loss,
-                                 dropless,
-                                 capacity_without_padding,
-                                 host_sync,
-                                 one_slot,
-                                 every_expert_chosen,
-                                 more_experts_than_lanes,
-                                 the_most_experts,
-                                 module_moe,
-                                 module_moe_router,
-                                 module_moe_preprocess,
-                                 experts_computed_again,
-                                 offload_of_experts,
-                                 offload_delayed};
-
 constexpr std::size_t pair_of(Trait one, Trait other) {
   return static_cast<std::size_t>(one) * kMostTraits + static_cast<std::size_t>(other);
 }
@@ -157,13 +134,9 @@ std::vector<bool> excluded_pairs() {
     for (const Trait other : exclusion.others) exclude(exclusion.one, other);
   }
   exclude(delayed_exponents, no_warm_up);  // L46.
-  for (const Trait other : kWithoutFp8) {
-    exclude(fp8, other);
-    exclude(an_input_saved_beside_fp8, other);
-    exclude(uncached_fp8_weights, other);
-    exclude(delayed_exponents, other);
-    exclude(gathered_fp8_codes, other);
-  }
+  for (const Trait of_fp8 : {fp8, an_input_saved_beside_fp8, uncached_fp8_weights,
+                             delayed_exponents, gathered_fp8_codes})
+    exclude(of_fp8, bf16);
   exclude(gathered_fp8_codes, uncached_fp8_weights);
   exclude(gathered_fp8_codes, ranks_without_shards);
   for (const Trait other : kWithoutChunks) {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <functional>
+#include <numeric>
 #include <set>
 
 #include "harness/expect/sharding_plan.h"
@@ -35,6 +36,9 @@ struct Facts {
     lengths.insert(list.begin(), list.end());
     least = std::min<std::int64_t>(least, std::ssize(list));
     most = std::max<std::int64_t>(most, std::ssize(list));
+    const std::int64_t tokens = std::accumulate(list.begin(), list.end(), std::int64_t{0});
+    fewest_tokens = std::min(fewest_tokens, tokens);
+    most_tokens = std::max(most_tokens, tokens);
   }
   void note_lists() {
     for (const StepLengths& step : s.data.documents) {
@@ -84,8 +88,25 @@ struct Facts {
   bool takes_turns() const { return gathers() || s.fsdp.strategy == Sharding::optim_grads; }
   bool has_odd_unit() const { return !plan_sharding(s).persistent.empty(); }
 
+  bool delays_exponents() const { return multiplies_fp8(s) && s.fp8.recipe == Fp8Recipe::delayed; }
+  // A layer of fp8 that is no expert's and sums more than 128 products in each of its three.
+  bool has_long_sums() const {
+    const Scenario::Model& m = s.model;
+    const Scenario::Model::Attention& a = m.attention;
+    const std::int64_t gates = m.mlp.activation == MlpActivation::swiglu ? 2 : 1;
+    const std::int64_t mixed = a.heads * a.head_dim, qkv = mixed + 2 * a.kv_heads * a.head_dim;
+    const std::int64_t inner = m.mamba.d_inner, in_proj = 2 * inner;
+    const std::int64_t least_of_layers[] = {
+        layer("*") ? std::min(m.hidden, std::max(mixed, qkv)) : 0,
+        layer("-") ? std::min(m.hidden, gates * m.mlp.hidden) : 0,
+        layer("M") ? std::min(m.hidden, in_proj) : 0,
+        layer("E") ? std::min(m.hidden, gates * m.moe.shared_hidden) : 0};
+    return most_tokens > 128 && *std::ranges::max_element(least_of_layers) > 128;
+  }
+
   const Scenario& s;
-  std::set<std::int64_t> lengths;  // The lengths of all documents.
+  std::int64_t fewest_tokens = 1'000'000, most_tokens = 0;  // In a microbatch.
+  std::set<std::int64_t> lengths;                           // The lengths of all documents.
   std::int64_t least = 1'000'000;  // Documents of the microbatch with the fewest,
   std::int64_t most = 0;           // and of the one with the most.
   // Slots of a microbatch on the rank that needs most, less the largest capacity.
@@ -432,6 +453,27 @@ constexpr Row kRows[] = {
      [](F f) { return f.s.parallel.chunks > 1 && f.s.parallel.group > 1; }},
     {Trait::gpipe, "gpipe", kSwitch,
      [](F f) { return f.s.parallel.schedule == PipelineSchedule::gpipe; }},
+    {Trait::experts_in_fp8, "experts in fp8", kRare,
+     [](F f) { return multiplies_fp8(f.s) && f.layer("E"); }},
+    {Trait::the_last_amax_alone, "the last amax alone", kRare,
+     [](F f) { return f.delays_exponents() && f.s.fp8.algorithm == Fp8Algorithm::most_recent; }},
+    {Trait::a_margin_of_exponents, "a margin of exponents", kRare,
+     [](F f) { return f.delays_exponents() && f.s.fp8.margin > 0; }},
+    {Trait::fp8_sums_of_several_runs, "fp8 sums of several runs", kRare,
+     [](F f) { return multiplies_fp8(f.s) && f.has_long_sums(); }},
+    {Trait::capped_exponents, "capped exponents", kRare,
+     [](F f) { return multiplies_fp8(f.s) && f.training().steps >= 4 &&
+              f.optimizer().lr == 1.0e-12 && f.optimizer().weight_decay == 1.0e12; }},
+    {Trait::saturated_codes, "saturated codes", kRare,
+     [](F f) { return f.delays_exponents() && f.training().steps >= 3 &&
+              f.s.fp8.margin == 0 && f.optimizer().lr >= 0.05; }},
+    {Trait::an_empty_fp8_segment, "an empty fp8 segment", kRare,
+     [](F f) { return multiplies_fp8(f.s) &&
+              (f.fewest_tokens == 0 ||
+               (f.layer("E") && f.fewest_tokens * f.moe().top_k < f.moe().experts)); }},
+    {Trait::a_zero_fp8_operand, "a zero fp8 operand", kRare,
+     [](F f) { return multiplies_fp8(f.s) && f.most_tokens > 0 &&
+              !f.s.data.mask.microbatches.empty(); }},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMostTraits);
@@ -440,11 +482,11 @@ constexpr bool is_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  return std::size(kRows) == static_cast<std::size_t>(Trait::gpipe) + 1;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::a_zero_fp8_operand) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 // Campaign files of before have a trait's bit where it was.
-static_assert(static_cast<int>(Trait::gpipe) == 169, "a new trait goes last");
+static_assert(static_cast<int>(Trait::a_zero_fp8_operand) == 177, "a new trait goes last");
 
 }  // namespace
 

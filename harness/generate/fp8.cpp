@@ -12,13 +12,14 @@ namespace lockstep {
 namespace {
 
 // More than one run of 128 in the sums of all three products of an MLP: over its inputs, its
-// outputs and the rows of a microbatch.
+// outputs and the rows of a microbatch. Of experts only the widths grow.
 void lengthen_sums(Scenario& s) {
-  constexpr std::int64_t kMore = 144, kMostRows = 2048;  // Rows of all passes of training.
+  constexpr std::int64_t kMore = 144, kMostRows = 3072;  // Rows of all passes of training.
   // Rare sizes are drawn with narrow rows: a step of 131,072 words by 144 takes a second.
   constexpr std::int64_t kMostWords = 4096, kMostLayers = 16;
   if (s.model.vocab > kMostWords || std::ssize(s.model.pattern) > kMostLayers) return;
   s.model.hidden = s.model.mlp.hidden = kMore;
+  if (has_experts(s.model) && s.model.moe.experts <= 8) s.model.moe.hidden = kMore;
   Scenario longer = s;
   longer.data.pack_length += kMore;
   if (longer.data.kind == DataKind::lengths && !longer.data.documents.empty()) {
@@ -35,13 +36,23 @@ void lengthen_sums(Scenario& s) {
     s = longer;
 }
 
+// Weights shrink to rounding errors of 0.02, and then to the learning rate: their exponents, and
+// those of what they are multiplied with, reach the cap.
+void let_weights_vanish(Scenario& s) {
+  Scenario::Training::Optimizer& o = s.training.optimizer;
+  if (s.training.steps < 4) return;
+  o = {.lr = 1.0e-12, .weight_decay = 1.0e12};
+  o.decay_steps = s.training.steps;
+}
+
 void take_fp8(Choices& c, Scenario& s) {
   s.numerics = {Numerics::fp8};
   widen_for_fp8(s.model);
   s.fp8.weight_cache = s.fsdp.strategy != Sharding::optim_grads_params && !c.one_in(4);
   if (with_sharding(s) && c.one_in(2)) s.fp8.param_gather = s.fp8.weight_cache = true;
   s.fp8.save_original_input = implied_original_inputs(s.model);
-  if (c.one_in(3)) lengthen_sums(s);
+  if (!c.one_in(5)) lengthen_sums(s);
+  if (c.one_in(8)) let_weights_vanish(s);
 }
 
 // Its first step takes exponents of its own, so no graph may be captured before the second (L46).
@@ -52,6 +63,19 @@ void draw_recipe(Choices& c, Scenario& s) {
   s.fp8.history = c.pick<std::int64_t>({2, 1, 3, 1024});
   if (c.one_in(3)) s.fp8.algorithm = Fp8Algorithm::most_recent;
   s.fp8.margin = c.between(0, 2);
+  // Operands grow faster than their exponents follow, so that codes saturate.
+  if (s.fp8.margin == 0 && s.training.optimizer.lr > 0 && c.one_in(3))
+    s.training.optimizer.lr = 0.05;
+}
+
+// The keys of fp8, where the case stays legal.
+bool take_keys(Choices& c, Scenario& s) {
+  Scenario with = s;
+  take_fp8(c, with);
+  if (!check_legality(with).empty() || !check_built(with).empty()) return false;
+  s = with;
+  draw_recipe(c, s);
+  return true;
 }
 
 }  // namespace
@@ -62,17 +86,12 @@ void widen_for_fp8(Scenario::Model& m) {
     *width = (*width + 15) / 16 * 16;
 }
 
-void draw_fp8(Choices& c, Scenario& s) {
-  if (s.numerics.front() != Numerics::fp8) {
-    if (!c.one_in(3)) return;
-    Scenario with = s;
-    take_fp8(c, with);
-    if (!check_legality(with).empty() || !check_built(with).empty()) return;
-    s = with;
-    draw_recipe(c, s);
-  }
+void draw_fp8(Choices& c, bool often, Scenario& s) {
+  const bool from_the_beginning = s.numerics.front() == Numerics::fp8;
+  const bool asked = from_the_beginning || (c.one_in(often ? 2 : 3));
+  if (!asked || (!take_keys(c, s) && !from_the_beginning)) return;
   std::vector<Fp8Layer>& saved = s.fp8.save_original_input;
-  for (int i = 0; i <= static_cast<int>(Fp8Layer::mamba_out_proj); ++i) {
+  for (int i = 0; i <= static_cast<int>(Fp8Layer::shared_fc2); ++i) {
     const auto layer = static_cast<Fp8Layer>(i);
     const bool is_free = has_fp8_layer(s.model, layer) && !holds(saved, layer);
     if (is_free && c.one_in(5)) saved.push_back(layer);

@@ -180,7 +180,7 @@ void draw_captured_copies(Choices& c, Scenario& s) {
 void offload_something(Scenario& s) {
   if (!with_offload(s)) return;
   const OffloadDemand demand = offload_demand(s);
-  if (demand.fixed == 0 && demand.per_pair.empty()) s.offload.min_bytes = 0;
+  if (demand.fixed == 0 && !demand.follows_the_data()) s.offload.min_bytes = 0;
   if (s.offload.captured && offload_demand(s).copies_in_graphs == 0) s.offload.captured = false;
 }
 
@@ -444,7 +444,7 @@ bool captures_what_it_asks(const Scenario& s) {
 bool does_what_it_asks(const Scenario& s) {
   if (with_offload(s)) {
     const OffloadDemand demand = offload_demand(s);
-    if (demand.fixed == 0 && demand.per_pair.empty()) return false;
+    if (demand.fixed == 0 && !demand.follows_the_data()) return false;
     if (s.offload.captured && demand.copies_in_graphs == 0) return false;
   }
   return captures_what_it_asks(s);
@@ -475,7 +475,7 @@ std::optional<Scenario> generate_held(Choices& c, Swarm swarm, const Outside& ou
   if (!hold(Part::pressure, s)) return {};
   draw_resumes(c, s);
   draw_shared_memory(c, s);
-  draw_fp8(c, s);
+  draw_fp8(c, outside.fp8, s);
   offload_something(s);  // Codes have fewer bytes than the inputs that they stand for.
   draw_schedule(c, s);
   if (!hold(Part::resumes, s)) return {};

@@ -11,7 +11,8 @@ const std::vector<OutsideName>& outside_names() {
   static const std::vector<OutsideName> names{
       {"processes", &Outside::processes, Trait::ranks_in_processes},
       {"nccl", &Outside::nccl, Trait::ranks_over_nccl},
-      {"cudnn", &Outside::cudnn, Trait::attention_by_cudnn}};
+      {"cudnn", &Outside::cudnn, Trait::attention_by_cudnn},
+      {"fp8", &Outside::fp8, Trait::fp8}};
   return names;
 }
 
@@ -31,7 +32,7 @@ Outside outside_of(const std::string& list) {
         std::ranges::find_if(outside_names(), [&](const auto& one) { return word == one.name; });
     if (known == outside_names().end()) {
       throw RequestError("--with '" + word +
-                         "' is none of processes, nccl and cudnn, which a comma separates");
+                         "' is none of processes, nccl, cudnn and fp8, which a comma separates");
     }
     outside.*known->asked = true;
   }
@@ -49,6 +50,7 @@ Scenario smallest_with(const Outside& outside) {
     s.model.pattern = "*";
     s.model.core_attention = CoreAttention::cudnn;
   }
+  if (outside.fp8 && !outside.cudnn) s.numerics = {Numerics::fp8};
   return s;
 }
 

@@ -15,8 +15,9 @@ struct Outside {
   bool processes = false;  // Ranks are processes that exchange through shared memory.
   bool nccl = false;       // They exchange through NCCL, and take a GPU each.
   bool cudnn = false;      // Attention is cuDNN's.
+  bool fp8 = false;        // More cases are in fp8: a third.
 
-  bool any() const { return processes || nccl || cudnn; }
+  bool any() const { return processes || nccl || cudnn || fp8; }
   bool transports() const { return processes || nccl; }
   friend bool operator==(const Outside&, const Outside&) = default;
 };

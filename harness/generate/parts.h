@@ -43,7 +43,7 @@ void draw_training(Choices& choices, const Swarm& swarm, Scenario& scenario);
 // Packs, documents and masks. Some step has a target.
 void draw_data(Choices& choices, const Swarm& swarm, Scenario& scenario);
 
-// The last of all, so that what a seed draws of the rest stays.
-void draw_fp8(Choices& choices, Scenario& scenario);
+// The last of all, so that what a seed draws of the rest stays. `often`: a third of all cases.
+void draw_fp8(Choices& choices, bool often, Scenario& scenario);
 
 }  // namespace lockstep

@@ -177,6 +177,14 @@ enum class Trait : std::uint8_t {
   several_chunks,
   groups_of_chunks,
   gpipe,
+  experts_in_fp8,
+  the_last_amax_alone,
+  a_margin_of_exponents,
+  fp8_sums_of_several_runs,
+  capped_exponents,
+  saturated_codes,
+  an_empty_fp8_segment,
+  a_zero_fp8_operand,
 };
 
 }  // namespace lockstep

@@ -40,6 +40,9 @@ constexpr std::array kAliases{
     FaultAlias{"fp8-amax-of-the-pass-before-stays",
                Op::drop_op,
                {.op = "fp8_clear_amax", .occurrence = Occurrence::not_the_first_of_its_output}},
+    FaultAlias{"fp8-exponent-of-the-pass-before",
+               Op::drop_op,
+               {.op = "fp8_exponent", .occurrence = Occurrence::not_the_first_of_its_output}},
     // Costs alone: the second call gives what the first gave.
     FaultAlias{"attention-computed-twice", Op::repeat_op, {.op = "attention_forward"}},
     FaultAlias{"cross-entropy-computed-twice", Op::repeat_op, {.op = "cross_entropy_forward"}},

@@ -116,6 +116,10 @@ std::string ComparedRun::digest(const Trainer& trainer) {
   return aside([&] { return trainer.weight_digest(); });
 }
 
+std::string ComparedRun::scaling_digest(const Trainer& trainer) {
+  return aside([&] { return trainer.scaling_digest(); });
+}
+
 void ComparedRun::require_the_whole_state(ThreadRank& rank) {
   // A process sees only its own ranks, so this is checked only where one process has them all.
   if (options_.ranks != nullptr && options_.ranks->apart()) return;

@@ -45,6 +45,7 @@ class ComparedRun {
   const std::vector<Counters>& counters() const { return counters_; }
   void count(const ThreadRank& rank);
   std::string digest(const Trainer& trainer);  // Every rank calls it.
+  std::string scaling_digest(const Trainer& trainer);
   Device& device() { return device_; }
   void set_watch(const OpWatch* watch) { watch_ = watch; }  // Before on_ranks().
   // How often the planted device fault took effect.

@@ -59,6 +59,9 @@ bool is_recomputed(const Scenario& scenario, const std::string& name) {
       return asked(Recompute::mamba) ||
              (part == "gated_norm.out" && passes_input(scenario, Fp8Layer::mamba_out_proj));
     default:
+      if (part == "dispatched" && passes_input(scenario, Fp8Layer::expert_fc1)) return true;
+      if (part == "moe_act" && passes_input(scenario, Fp8Layer::expert_fc2)) return true;
+      if (part == "shared_act" && passes_input(scenario, Fp8Layer::shared_fc2)) return true;
       return asked(Recompute::moe) ||
              ((part == "moe_act" || part == "shared_act") && asked(Recompute::moe_act));
   }

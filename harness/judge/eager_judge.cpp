@@ -46,6 +46,7 @@ class EagerJudge final : public Judge, private StepListener {
   const std::vector<oracle::Parameter>& parameters() const override { return parameters_; }
   const std::vector<std::vector<float>>& expert_bias() const override { return expert_biases_; }
   std::string weight_digest() const override { return digest_; }
+  std::string scaling_digest() const override { return scaling_; }
 
  private:
   template <class Run>
@@ -68,6 +69,7 @@ class EagerJudge final : public Judge, private StepListener {
       at(expert_biases_, view.layer) = trainer_.read(StoredValues(view.bias));
     }
     digest_ = trainer_.weight_digest();
+    scaling_ = trainer_.scaling_digest();
     return std::move(result_);
   }
 
@@ -150,7 +152,7 @@ class EagerJudge final : public Judge, private StepListener {
   std::vector<oracle::Parameter> parameters_;
   std::vector<std::vector<float>> expert_biases_;
   std::vector<RoutedPairs> pairs_so_far_;
-  std::string digest_;
+  std::string digest_, scaling_;
   oracle::StepResult result_;
   Device device_;
   Trainer trainer_;

@@ -150,6 +150,7 @@ void EagerReference::remember(ReferenceResults& all) && {
     at(all.expert_biases, view.layer) = trainer.read(StoredValues(view.bias));
   }
   all.digest = trainer.weight_digest();
+  all.scaling = trainer.scaling_digest();
 }
 
 std::string first_losses_differ(const Scenario& scenario, const DataSource& data,

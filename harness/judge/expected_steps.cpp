@@ -44,6 +44,7 @@ ReferenceResults ExpectedSteps::remember() && {
   remembered_.parameters = judge_->parameters();
   remembered_.expert_biases = judge_->expert_bias();
   remembered_.digest = judge_->weight_digest();
+  remembered_.scaling = judge_->scaling_digest();
   return std::move(remembered_);
 }
 

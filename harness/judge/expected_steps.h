@@ -18,7 +18,7 @@ struct ReferenceResults {
   std::vector<std::optional<oracle::StepResult>> evaluations;
   std::vector<oracle::Parameter> parameters;  // After the last step.
   std::vector<std::vector<float>> expert_biases;
-  std::string digest;
+  std::string digest, scaling;  // `scaling` is that of fp8's scaling state, "" without one.
 };
 
 class ExpectedSteps {

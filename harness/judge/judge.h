@@ -22,6 +22,7 @@ class Judge {
   virtual const std::vector<oracle::Parameter>& parameters() const = 0;
   virtual const std::vector<std::vector<float>>& expert_bias() const = 0;
   virtual std::string weight_digest() const = 0;
+  virtual std::string scaling_digest() const = 0;  // "" without recipe delayed of fp8.
 };
 
 // `mutation` names an error planted in the oracle.

@@ -103,7 +103,7 @@ void compare_state(RunOutcome& outcome, const ReferenceResults& reference,
   StepComparison& last = rank.comparison.last();
   last.compare_weights(reference.parameters);
   last.compare_biases(rank.engine.trainer.expert_biases(), reference.expert_biases);
-  if (rank.holds_so_far()) compare_digest(outcome, rank, reference.digest);
+  if (rank.holds_so_far()) compare_digests(outcome, rank, reference.digest, reference.scaling);
 }
 
 SimOptions JudgedCase::simulator(std::int64_t seed) const {
@@ -175,12 +175,17 @@ void collect(RunOutcome& outcome, ComparedRun& run, const std::function<void()>&
   take_difference();
 }
 
-void compare_digest(RunOutcome& outcome, const ComparedRun::Rank& rank, const std::string& want) {
-  const std::string got = rank.run.digest(rank.engine.trainer);
-  if (got == want) return;
-  outcome.finding = {.judge = JudgeKind::weights,
-                     .reason = "the weight digest of rank " + std::to_string(rank.engine.number()) +
-                               " is " + got + ", the oracle's " + want};
+void compare_digests(RunOutcome& outcome, const ComparedRun::Rank& rank, const std::string& weights,
+                     const std::string& scaling) {
+  const auto compare = [&](const char* of, const std::string& got, const std::string& want) {
+    if (got == want) return;
+    outcome.finding = {.judge = JudgeKind::weights,
+                       .reason = "the " + std::string(of) + " digest of rank " +
+                                 std::to_string(rank.engine.number()) + " is " + got +
+                                 ", the oracle's " + want};
+  };
+  compare("scaling", rank.run.scaling_digest(rank.engine.trainer), scaling);
+  compare("weight", rank.run.digest(rank.engine.trainer), weights);
 }
 
 // Bits that differ may do so only since a look came too early: the race is the finding.
@@ -237,7 +242,8 @@ RunOutcome observed_run(const JudgedCase& one, std::int64_t seed) {
           while (step < one.scenario.training.steps && observed_step(step, steps, rank, progress))
             ++step;
           if (step == one.scenario.training.steps)
-            compare_digest(outcome, rank, steps.judge().weight_digest());
+            compare_digests(outcome, rank, steps.judge().weight_digest(),
+                            steps.judge().scaling_digest());
         });
         outcome.reference = std::move(steps).remember();
       });

@@ -112,7 +112,8 @@ void compare_state(RunOutcome& outcome, const ReferenceResults& reference, Compa
 RunOutcome outcome_of(const std::function<void(RunOutcome&)>& body);
 // Runs `body`, which uses `run`. A difference that was noted before an exception is reported first.
 void collect(RunOutcome& outcome, ComparedRun& run, const std::function<void()>& body);
-// Compares a rank's weight digest at the end of a run.
-void compare_digest(RunOutcome& outcome, const ComparedRun::Rank& rank, const std::string& want);
+// Compares a rank's digests of weights and of fp8's scaling state at the end of a run.
+void compare_digests(RunOutcome& outcome, const ComparedRun::Rank& rank, const std::string& weights,
+                     const std::string& scaling);
 
 }  // namespace lockstep

@@ -18,6 +18,7 @@ class OracleJudge final : public Judge {
     return oracle_.expert_bias();
   }
   std::string weight_digest() const override { return oracle_.weight_digest(); }
+  std::string scaling_digest() const override { return oracle_.scaling_digest(); }
 
  private:
   oracle::Oracle oracle_;

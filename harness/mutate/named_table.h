@@ -57,6 +57,9 @@ inline constexpr std::array kOracleRows{
     FaultRow{"adam-", kIndex, "weights: adamw"},
     FaultRow{"rate-", kIndex, "norm: learning_rate"},
     FaultRow{"initial-", kRandom, "activation: embedding.out .proj .fc2 .out_proj"},
+    FaultRow{"fp8-experts", kExperts, "gradient: experts; activation: dy_amax; bits",
+             kNeedsExperts},
+    FaultRow{"fp8-head", kIndex, "activation: logits"},
     FaultRow{"moe-", kExperts, "bits", kNeedsExperts}};
 
 inline constexpr std::array kCheckerRows{

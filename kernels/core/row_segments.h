@@ -7,22 +7,25 @@
 
 namespace lockstep {
 
-// `start` and `rows` say where each segment lies, in device memory; without them the rows are
-// `count` equal parts.
+// `start` and `rows` say where each segment lies, in device memory. Without them every segment has
+// `each` rows, and the matrix begins with row `begin` of them all: it may have a part of them.
 struct RowSegments {
   const std::int32_t* start;
   const std::int32_t* rows;
   std::int64_t total;  // Rows of the matrix.
   std::int64_t count;
+  std::int64_t each = total / count, begin = 0;
 
   LOCKSTEP_HD bool listed() const { return rows != nullptr; }
   LOCKSTEP_HD std::int64_t first(std::int64_t s) const {
-    return listed() ? start[s] : s * (total / count);
+    return listed() ? start[s] : inside(s * each - begin);
   }
-  LOCKSTEP_HD std::int64_t size(std::int64_t s) const { return listed() ? rows[s] : total / count; }
+  LOCKSTEP_HD std::int64_t size(std::int64_t s) const {
+    return listed() ? rows[s] : inside((s + 1) * each - begin) - first(s);
+  }
   // -1: the row is in no segment.
   LOCKSTEP_HD std::int64_t of_row(std::int64_t r) const {
-    if (!listed()) return r / (total / count);
+    if (!listed()) return (r + begin) / each;
     for (std::int64_t s = 0; s < count; ++s) {
       if (r >= start[s] && r < start[s] + rows[s]) return s;
     }
@@ -35,11 +38,20 @@ struct RowSegments {
     for (std::int64_t i = 0; i < s; ++i) place += fp8_padded(rows[i]);
     return place;
   }
+
+ private:
+  LOCKSTEP_HD std::int64_t inside(std::int64_t row) const {
+    return row < 0 ? 0 : row > total ? total : row;
+  }
 };
 // The segments of an op with the operands `start` and `rows`.
 template <class Op>
 LOCKSTEP_HD RowSegments segments_of(const Op& op, std::int64_t total, std::int64_t count) {
-  return {op.start.data, op.rows.data, total, count};
+  RowSegments segments{op.start.data, op.rows.data, total, count};
+  if constexpr (requires { op.segment_rows; }) {
+    if (op.segment_rows > 0) segments.each = op.segment_rows, segments.begin = op.first_row;
+  }
+  return segments;
 }
 // Columns that transposed codes need at most.
 LOCKSTEP_HD std::int64_t transposed_columns(std::int64_t total, std::int64_t segments) {

@@ -2,6 +2,7 @@
 // rows do not overlap.
 #pragma once
 
+#include "kernels/core/contract.h"
 #include "kernels/core/operand.h"
 #include "kernels/core/require.h"
 
@@ -13,6 +14,14 @@ void require_shape(const Operand<T, kAccess>& x, std::int64_t rows, std::int64_t
   require(x.data != nullptr, what, at);
   require(x.rows == rows && x.cols == cols, what, at);
   require(rows > 0 && cols > 0 && (rows == 1 || x.pitch >= cols), what, at);
+}
+
+// The amax of what an op stores, which has one in bf16.
+template <class T, class Op>
+void require_amax(const Op& op) {
+  if (!op.amax) return;
+  require((std::is_same_v<T, bf16>), "the amax is that of bf16 numbers");
+  require_shape(op.amax, 1, 1, "amax is [1, 1]");
 }
 
 }  // namespace lockstep

@@ -14,7 +14,8 @@ struct Digest {
   Accum<std::uint64_t> sums;  // [1, 2]
   std::uint64_t first =
       0;  // Element index of the first value: these may be some rows of the tensor.
-  std::uint64_t tensor = 0;  // kind * 2^32 + parameter index; kind 0 weight, 1 gradient, 2 m, 3 v.
+  std::uint64_t tensor = 0;  // kind * 2^32 + parameter index; kind 0 weight, 1 gradient, 2 m, 3 v,
+                             // 5 scaling state of fp8.
 };
 void check(const Digest& op);
 void run(HostQueue, const Digest& op);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/core/fault.h"
+#include "kernels/host/raise_amax.h"
 #include "kernels/host/rows.h"
 
 namespace lockstep {
@@ -54,6 +55,7 @@ void run(HostQueue, const ActivationForward<T>& op) {
     }
     forward_row(kind, op.a.cols, op.h.row(i), op.a.row(i));
   }
+  raise_amax(op, op.a);
 }
 
 template <class T>
@@ -67,6 +69,7 @@ void run(HostQueue, const ActivationBackward<T>& op) {
       backward_row(op.kind, op.da.cols, op.h.row(source), op.da.row(i), op.dh.row(i));
     }
   }
+  raise_amax(op, op.dh);
 }
 
 template void run(HostQueue, const ActivationForward<float>&);

@@ -2,6 +2,7 @@
 
 #include "kernels/core/fault.h"
 #include "kernels/core/reduce.h"
+#include "kernels/host/raise_amax.h"
 #include "kernels/host/rows.h"
 
 namespace lockstep {
@@ -37,6 +38,7 @@ void run(HostQueue, const GatedNormForward<T>& op) {
       }
     }
   }
+  raise_amax(op, op.o);
 }
 
 template <class T>

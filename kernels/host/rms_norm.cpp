@@ -1,12 +1,43 @@
 #include "kernels/ops/rms_norm.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "kernels/core/fault.h"
 #include "kernels/core/reduce.h"
+#include "kernels/host/raise_amax.h"
 #include "kernels/host/rows.h"
 
 namespace lockstep {
+namespace {
+
+// For a planted fault: the amax of what the elements were before they were stored.
+template <class T>
+std::uint32_t without_store(std::uint32_t amax, const RmsNormForward<T>& op) {
+  amax &= 0xff800000u;
+  for (std::int64_t i = 0; i < op.x.rows; ++i) {
+    if (op.row_document.data[i] < 0) continue;
+    for (std::int64_t e = 0; e < op.x.cols; ++e) {
+      const float y = mul(mul(load(op.x.row(i)[e]), op.rstd.data[i]), op.gain.data[e]);
+      amax = std::max(amax, bits(y) & 0x7fffffffu);
+    }
+  }
+  return amax;
+}
+template <class T>
+std::uint32_t as_stored(std::uint32_t amax, const RmsNormForward<T>&) {
+  return amax;
+}
+
+template <class T>
+void take_amax(const RmsNormForward<T>& op) {
+  raise_amax(op, op.y);
+  if (!op.amax) return;
+  const auto seen = faulty("fp8-amax-before-the-store", &as_stored<T>, &without_store<T>);
+  op.amax.data[0] = seen(op.amax.data[0], op);
+}
+
+}  // namespace
 
 template <class T>
 void run(HostQueue, const RmsNormForward<T>& op) {
@@ -28,6 +59,7 @@ void run(HostQueue, const RmsNormForward<T>& op) {
     for (std::int64_t e = 0; e < d; ++e) y[e] = st<T>(mul(mul(load(x[e]), rstd), gain[e]));
     op.rstd.data[i] = rstd;
   }
+  take_amax(op);
 }
 
 // Rows that are added up first.

@@ -11,6 +11,7 @@ void check(const ActivationForward<T>& op) {
   require_shape(op.h, rows, op.kind == Activation::swiglu ? 2 * width : width,
                 "h is [T, F], or [T, 2F] for SwiGLU");
   require_shape(op.row_document, 1, rows, "row_document is [1, T]");
+  require_amax<T>(op);
 }
 template <class T>
 void check(const ActivationBackward<T>& op) {
@@ -20,6 +21,7 @@ void check(const ActivationBackward<T>& op) {
                 "h is [T, F], or [T, 2F] for SwiGLU");
   require_shape(op.row_document, 1, rows, "row_document is [1, T]");
   require_shape(op.dh, rows, op.h.cols, "dh is shaped as h");
+  require_amax<T>(op);
 }
 template void check(const ActivationForward<float>&);
 template void check(const ActivationForward<bf16>&);

@@ -9,6 +9,13 @@ namespace {
 // `row_document`, `start` and `rows` of a matrix of `total` rows and `segments` segments.
 template <class Op>
 void require_rows(const Op& op, std::int64_t total, std::int64_t segments) {
+  if constexpr (requires { op.segment_rows; }) {
+    if (op.segment_rows > 0) {
+      require(!op.rows && op.first_row >= 0 && op.first_row + total <= segments * op.segment_rows,
+              "a part of equal segments lies inside them");
+      return;
+    }
+  }
   if constexpr (requires { op.row_document; }) {
     if (op.row_document) require_shape(op.row_document, 1, total, "row_document is [1, R]");
   }
@@ -84,6 +91,7 @@ void check(const Fp8Cast<F>& op) {
   require(op.codes || op.transposed, "a cast writes codes, transposed codes or both");
   if (op.codes) require_codes(op.codes, rows, fp8_padded(cols), "codes is [R, cols up to 16]");
   if (!op.transposed) return;
+  require(op.segment_rows == 0, "codes of a part of equal segments are not transposed");
   if (op.rows) {
     require_codes(op.transposed, cols, transposed_columns(rows, segments),
                   "transposed is [cols, R up to 16 + 16 (S - 1)]");
@@ -94,8 +102,11 @@ void check(const Fp8Cast<F>& op) {
 }
 
 void check(const Fp8Transpose& op) {
-  require_codes(op.codes, op.rows, fp8_padded(op.cols), "codes is [R, cols up to 16]");
-  require_codes(op.transposed, op.cols, fp8_padded(op.rows), "transposed is [cols, R up to 16]");
+  require(op.matrices > 0, "there is a matrix");
+  require_codes(op.codes, op.matrices * op.rows, fp8_padded(op.cols),
+                "codes is [E * R, cols up to 16]");
+  require_codes(op.transposed, op.matrices * op.cols, fp8_padded(op.rows),
+                "transposed is [E * cols, R up to 16]");
 }
 void check(const Fp8AmaxOfRanks& op) {
   require_shape(op.of_ranks, op.of_ranks.rows, op.amax.cols, "of_ranks is [ranks, n]");

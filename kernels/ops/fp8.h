@@ -5,8 +5,9 @@
 //
 // Segments: `start` and `rows` [1, S] say which rows of the buffer are whose, as in
 // kernels/moe/dispatch.h; a row in use lies in one segment. Without them a matrix is one segment,
-// a stacked weight [E * out, in] is E equal ones. Several segments may use one expert's weight:
-// those of expert e are the eth S / E of them.
+// a stacked weight [E * out, in] is E equal ones. Of such a weight an op may be given a part: the
+// rows from `first_row` on, of segments of `segment_rows` each. Several segments may use one
+// expert's weight: those of expert e are the eth S / E of them.
 //
 // Codes lie in rows of a multiple of 16 codes, 16 bytes aligned, with code 00 behind what they
 // hold. The products take both factors along their sum: transposed codes are an operand of their
@@ -31,11 +32,12 @@ struct Fp8ClearAmax {
 // amax[s] = max of amax[s] and the words of all elements of the rows in use of segment s.
 struct Fp8Amax {
   static constexpr const char* kName = "fp8_amax";
-  In<bf16> x;                          // [R, cols]
-  In<std::int32_t> row_document = {};  // [1, R] or absent.
-  In<std::int32_t> start = {};         // [1, S] or absent.
-  In<std::int32_t> rows = {};          // [1, S] or absent.
-  Accum<std::uint32_t> amax;           // [1, S]
+  In<bf16> x;                                    // [R, cols]
+  In<std::int32_t> row_document = {};            // [1, R] or absent.
+  In<std::int32_t> start = {};                   // [1, S] or absent.
+  In<std::int32_t> rows = {};                    // [1, S] or absent.
+  Accum<std::uint32_t> amax;                     // [1, S]
+  std::int64_t first_row = 0, segment_rows = 0;  // 0: all rows of x, in S equal parts.
 };
 
 // The exponents of an operand's segments. Recipe current, and step 0 of delayed: k = k(amax).
@@ -78,14 +80,16 @@ struct Fp8Cast {
   // below the other. Listed segments: [cols, R up to 16 + 16 (S - 1)], one behind the other, each
   // its rows up to 16. Code 00 everywhere else.
   Out<F> transposed = {};
+  std::int64_t first_row = 0, segment_rows = 0;  // As in Fp8Amax; not with `transposed`.
 };
 
-// transposed[c, r] = codes[r, c]; columns behind the last 00.
+// transposed[c, r] = codes[r, c] for each of E matrices, one below the other; columns behind the
+// last 00.
 struct Fp8Transpose {
   static constexpr const char* kName = "fp8_transpose";
-  In<e4m3> codes;        // [R, cols up to 16]
-  Out<e4m3> transposed;  // [cols, R up to 16]
-  std::int64_t rows = 0, cols = 0;
+  In<e4m3> codes;                                 // [E * R, cols up to 16]
+  Out<e4m3> transposed;                           // [E * cols, R up to 16]
+  std::int64_t rows = 0, cols = 0, matrices = 1;  // R, cols, E
 };
 // The words of all ranks' amaxes of n operands: amax = the maximum over the ranks.
 struct Fp8AmaxOfRanks {

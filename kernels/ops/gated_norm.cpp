@@ -15,6 +15,7 @@ void check(const GatedNormForward<T>& op) {
   require_shape(op.o, rows, d, "o is [T, d_inner]");
   require_shape(op.rstd, rows, op.groups, "rstd is [T, groups]");
   require(op.eps >= 0, "eps >= 0");  // A tiny one is zero as a float.
+  require_amax<T>(op);
 }
 template <class T>
 void check(const GatedNormBackward<T>& op) {

@@ -18,6 +18,8 @@ struct GatedNormForward {
   Out<float> rstd;                // [T, groups]
   std::int32_t groups = 1;
   float eps = 1e-5f;
+  // [1, 1] or absent: rises to the words of what is stored in rows in use (fp8.h). bf16 alone.
+  Accum<std::uint32_t> amax = {};
 };
 template <class T>
 struct GatedNormBackward {

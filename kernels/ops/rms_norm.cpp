@@ -13,6 +13,7 @@ void check(const RmsNormForward<T>& op) {
   require_shape(op.y, rows, d, "y is [T, d]");
   require_shape(op.rstd, 1, rows, "rstd is [1, T]");
   require(op.eps >= 0, "eps >= 0");  // A tiny one is zero as a float.
+  require_amax<T>(op);
 }
 template <class T>
 void check(const RmsNormBackward<T>& op) {

@@ -17,6 +17,8 @@ struct RmsNormForward {
   Out<T> y;                       // [T, d]
   Out<float> rstd;                // [1, T], kept for the backward pass.
   float eps = 1e-5f;
+  // [1, 1] or absent: rises to the words of what is stored in rows in use (fp8.h). bf16 alone.
+  Accum<std::uint32_t> amax = {};
 };
 // dx = st(add(dresidual, dx of 2.2)), or st(dx of 2.2) without a residual (final norm).
 template <class T>

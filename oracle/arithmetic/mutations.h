@@ -86,6 +86,8 @@ inline constexpr std::string_view kMutations[] = {
     "moe-capacity-counts-rows-of-documents",
     "moe-priority-takes-slots-first",
     "moe-groups-of-rows-count-from-the-buffer",
+    "fp8-experts-rows-count-from-the-buffer",
+    "fp8-head-multiplies-codes",
     "moe-combine-takes-slots-downwards",
     "moe-shared-expert-is-forgotten",
     "moe-expert-gradient-forgets-the-weight",

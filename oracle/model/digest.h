@@ -11,7 +11,7 @@ namespace lockstep::oracle {
 
 class Digest {
  public:
-  // kind: 0 weight, 1 gradient, 2 m, 3 v.
+  // kind: 0 weight, 1 gradient, 2 m, 3 v, 5 scaling state of fp8.
   void take(std::uint64_t kind, std::uint64_t parameter, const std::vector<float>& values) {
     const std::uint64_t tensor = (kind << 32) + parameter;
     for (std::size_t e = 0; e < values.size(); ++e) {

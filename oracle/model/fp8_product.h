@@ -27,23 +27,12 @@ class Fp8Product {
     const std::uint32_t amax = amax_of(pack, dy);
     return with(amax, quantised(pack, dy, exponent(Fp8Role::dy, amax), kE5m2));
   }
-  // Takes note of what the backward pass leaves.
-  void leave(const Fp8Operand& dy) const {
+  // Takes note of what the backward pass leaves of all segments.
+  void leave(const std::vector<float>& amaxes, const std::vector<int>& exponents) const {
     const std::string name =
         "layers." + std::to_string(layer_) + "." + lockstep::word(word_) + ".dy_";
-    note_written<float>(pass_.left, (name + "amax").c_str(), layer_, 1, {from_bits(dy.amax)});
-    note_written<int>(pass_.left, (name + "k").c_str(), layer_, 1, {dy.exponent});
-  }
-
-  void forward(const PackedBatch& pack, const Matrix<float>& x, const float* w, Matrix<float>& y) {
-    fp8_linear(input(pack, x), weight(w, y.cols, x.cols), y);
-  }
-  // Returns dX and sets dW.
-  Matrix<float> backward(const PackedBatch& pack, const Matrix<float>& x, const float* w,
-                         const Matrix<float>& dy, std::vector<float>& dw) {
-    const Fp8Operand y8 = output_gradient(pack, dy);
-    dw = fp8_weight_gradient(y8, input(pack, x));
-    return fp8_input_gradient(y8, weight(w, dy.cols, x.cols));
+    note_written<float>(pass_.left, (name + "amax").c_str(), layer_, 1, amaxes);
+    note_written<int>(pass_.left, (name + "k").c_str(), layer_, 1, exponents);
   }
 
  private:
@@ -73,26 +62,78 @@ class Fp8Product {
   std::int64_t expert_;
 };
 
+// What the products of one word of a layer's experts multiply, stored as a judge reads it: codes,
+// amaxes and exponents of X [buffer rows, in] and W [E * out, in], one word an expert.
+struct Fp8ExpertOperands {
+  struct Stored {
+    Matrix<float>*amaxes, *exponents, *codes;  // [1, E], [1, E], [rows, in]
+    void put(std::size_t e, std::int64_t first, const Fp8Operand& operand) const {
+      amaxes->values[e] = from_bits(operand.amax);
+      exponents->values[e] = static_cast<float>(operand.exponent);
+      std::copy(operand.codes.values.begin(), operand.codes.values.end(), codes->row(first));
+    }
+  };
+  Stored x, w;
+};
+// The same of dY, behind the backward pass.
+struct Fp8ExpertGradients {
+  std::vector<float> amaxes;
+  std::vector<int> exponents;
+  std::vector<Fp8Operand> operands = {};  // By expert.
+};
+
 // The products of a layer's experts. A segment is the rows of one expert.
 struct Fp8ExpertProducts {
   Fp8Pass& pass;
   int layer;
   const ExpertWeights<float>& weights;
+  const Dispatch& dispatch;
+  // By ExpertProduct; a forward pass fills one, a backward pass the other.
+  Fp8ExpertOperands* operands = nullptr;
+  Fp8ExpertGradients* gradients = nullptr;
+  Mutant mutant = {};
 
+  static Fp8Layer word(ExpertProduct which) {
+    return which == ExpertProduct::fc1 ? Fp8Layer::expert_fc1 : Fp8Layer::expert_fc2;
+  }
   void forward(ExpertProduct which, std::size_t e, const PackedBatch& pack, const Matrix<float>& x,
                Matrix<float>& y) const {
-    product(which, e).forward(pack, x, expert_weight(weights, which, e), y);
+    Fp8Product product = this->product(which, e);
+    const Fp8Operand x8 = product.input(pack, x);
+    const Fp8Operand w8 = product.weight(expert_weight(weights, which, e), y.cols, x.cols);
+    const Fp8ExpertOperands& to = operands[static_cast<int>(which)];
+    to.x.put(e, dispatch.first[e], x8);
+    to.w.put(e, static_cast<std::int64_t>(e) * y.cols, w8);
+    fp8_linear(x8, w8, y);
   }
+  // Returns dX and sets dW.
   Matrix<float> backward(ExpertProduct which, std::size_t e, const PackedBatch& pack,
                          const Matrix<float>& x, const Matrix<float>& dy,
                          std::vector<float>& dw) const {
-    return product(which, e).backward(pack, x, expert_weight(weights, which, e), dy, dw);
+    Fp8Product product = this->product(which, e);
+    const Fp8Operand y8 = product.output_gradient(pack, dy);
+    Fp8ExpertGradients& to = gradients[static_cast<int>(which)];
+    to.amaxes.push_back(from_bits(y8.amax));
+    to.exponents.push_back(y8.exponent);
+    to.operands.push_back(y8);
+    const Fp8Operand x8 = product.input(pack, x);
+    const bool late = mutant("fp8-experts-rows-count-from-the-buffer");
+    dw = late ? fp8_weight_gradient(behind_others(y8, e), behind_others(x8, e))
+              : fp8_weight_gradient(y8, x8);
+    return fp8_input_gradient(y8,
+                              product.weight(expert_weight(weights, which, e), dy.cols, x.cols));
   }
 
  private:
+  // Used by a planted error: the rows stand where they do in the buffer, behind rows of zeros.
+  Fp8Operand behind_others(const Fp8Operand& operand, std::size_t e) const {
+    const std::int64_t before = dispatch.first[e] % 128, cols = operand.codes.cols;
+    Fp8Operand late{{before + operand.codes.rows, cols}, operand.exponent};
+    std::copy(operand.codes.values.begin(), operand.codes.values.end(), late.codes.row(before));
+    return late;
+  }
   Fp8Product product(ExpertProduct which, std::size_t e) const {
-    return {pass, layer, which == ExpertProduct::fc1 ? Fp8Layer::expert_fc1 : Fp8Layer::expert_fc2,
-            static_cast<std::int64_t>(e)};
+    return {pass, layer, word(which), static_cast<std::int64_t>(e)};
   }
 };
 

@@ -124,7 +124,7 @@ class LayerParts {
     Fp8Product product = fp8(parameter);
     const Fp8Operand y8 = product.output_gradient(pass_.pack, dy);
     quantised_to(y8);
-    product.leave(y8);
+    product.leave({from_bits(y8.amax)}, {y8.exponent});
     gradient(parameter) = fp8_weight_gradient(y8, product.input(pass_.pack, x));
     wrote("fp8_linear_weight_gradient.dw", dy.cols, gradient(parameter));
     Matrix<Real> dx = fp8_input_gradient(y8, product.weight(weight(parameter), dy.cols, x.cols));

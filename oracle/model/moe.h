@@ -29,21 +29,27 @@ class MoeLayer : LayerParts<Precision> {
     make("router.weights", moe().top_k) = routed.routing.weights;
     const std::int64_t buffer = routed.dispatch.buffer, d = model_.hidden;
     Matrix<Real>& input = make("dispatched", buffer, d) = dispatched(routed.dispatch, x);
+    Fp8ExpertOperands operands[2];
+    operands[0] = make_operands(Fp8Layer::expert_fc1, buffer, widths_.expert_fc1, d);
     Matrix<Real>& fc1 = make("expert_fc1", buffer, widths_.expert_fc1);
     Matrix<Real>& act = make("moe_act", buffer, moe().hidden);
+    operands[1] = make_operands(Fp8Layer::expert_fc2, buffer, d, moe().hidden);
     Matrix<Real>& out = make("expert_out", buffer, d);
     const ExpertWeights<Real> weights = expert_weights();
-    experts<Precision>(routed.dispatch, model_.mlp.activation, products(routed.dispatch, weights),
-                       input, fc1, act, out, pass_.mutant);
+    experts<Precision>(routed.dispatch, model_.mlp.activation,
+                       products(routed.dispatch, weights, operands, nullptr), input, fc1, act, out,
+                       pass_.mutant);
     wrote("expert_counts.counts", 1, routed.routing.chosen);
     wrote("expert_layout.start", 1, routed.dispatch.first);
     wrote("expert_layout.rows", 1, routed.dispatch.rows);
     wrote("expert_layout.pair_row", routed.dispatch.place);
     wrote_balance(routed.balance);
     wrote("dispatch.buffer", input);
-    wrote("expert_forward.y", fc1);
+    wrote_operands(routed.dispatch, operands[0]);
+    wrote(kForward, fc1);
     wrote("activation_forward.a", act);
-    wrote("expert_forward.y", out);
+    wrote_operands(routed.dispatch, operands[1]);
+    wrote(kForward, out);
     const Matrix<Real>* shared = shares() ? &shared_forward(x) : nullptr;
     Matrix<Real>& proj = make("proj", d);
     combine<Precision>(pack(), routed.routing.weights, routed.dispatch, out, shared, proj,
@@ -66,15 +72,19 @@ class MoeLayer : LayerParts<Precision> {
     Matrix<Real> d_act(routed.dispatch.buffer, moe().hidden),
         d_fc1(routed.dispatch.buffer, widths_.expert_fc1);
     const ExpertWeights<Real> weights = expert_weights();
+    Fp8ExpertGradients operands[2];
     const Matrix<Real> d_buffer = experts_gradient<Precision>(
-        routed.dispatch, model_.mlp.activation, products(routed.dispatch, weights),
-        saved("dispatched"), saved("expert_fc1"), saved("moe_act"), dy, d_act, d_fc1,
-        gradient(kExpertFc1), gradient(kExpertFc2), pass_.mutant);
-    wrote("expert_weight_gradient.dw", moe().experts * model_.hidden, gradient(kExpertFc2));
-    wrote("expert_input_gradient.dx", d_act);
+        routed.dispatch, model_.mlp.activation,
+        products(routed.dispatch, weights, nullptr, operands), saved("dispatched"),
+        saved("expert_fc1"), saved("moe_act"), dy, d_act, d_fc1, gradient(kExpertFc1),
+        gradient(kExpertFc2), pass_.mutant);
+    leave(Fp8Layer::expert_fc2, routed.dispatch, model_.hidden, operands[1]);
+    wrote(kWeightGradient, moe().experts * model_.hidden, gradient(kExpertFc2));
+    wrote(kInputGradient, d_act);
     wrote("activation_backward.dh", d_fc1);
-    wrote("expert_weight_gradient.dw", moe().experts * widths_.expert_fc1, gradient(kExpertFc1));
-    wrote("expert_input_gradient.dx", d_buffer);
+    leave(Fp8Layer::expert_fc1, routed.dispatch, widths_.expert_fc1, operands[0]);
+    wrote(kWeightGradient, moe().experts * widths_.expert_fc1, gradient(kExpertFc1));
+    wrote(kInputGradient, d_buffer);
     Matrix<Real> dl = router_gradient(pack(), router_settings(), routing, routed.balance, d_weights,
                                       pass_.mutant);
     keep(dl);
@@ -122,11 +132,93 @@ class MoeLayer : LayerParts<Precision> {
     return {weight(kExpertFc1), weight(kExpertFc2), model_.hidden, widths_.expert_fc1,
             moe().hidden};
   }
-  auto products(const Dispatch& dispatch, const ExpertWeights<Real>& weights) {
+  auto products(const Dispatch& dispatch, const ExpertWeights<Real>& weights,
+                Fp8ExpertOperands* operands, Fp8ExpertGradients* gradients) {
     if constexpr (Precision::kFp8) {
-      return Fp8ExpertProducts{*pass_.fp8, this->index_, weights};
+      return Fp8ExpertProducts{*pass_.fp8, this->index_, weights,     dispatch,
+                               operands,   gradients,    pass_.mutant};
     } else {
       return PlainExpertProducts<Precision>{dispatch, weights, pass_.mutant};
+    }
+  }
+
+  static constexpr const char* kForward =
+      Precision::kFp8 ? "fp8_linear_forward.y" : "expert_forward.y";
+  static constexpr const char* kWeightGradient =
+      Precision::kFp8 ? "fp8_linear_weight_gradient.dw" : "expert_weight_gradient.dw";
+  static constexpr const char* kInputGradient =
+      Precision::kFp8 ? "fp8_linear_input_gradient.dx" : "expert_input_gradient.dx";
+
+  // Tensors for the operands of all experts, made before what their product stores. Only fp8 has
+  // such operands.
+  Fp8ExpertOperands make_operands(Fp8Layer layer, std::int64_t rows, std::int64_t out,
+                                  std::int64_t in) {
+    Fp8ExpertOperands made{};
+    if constexpr (Precision::kFp8) {
+      const auto stored = [&](const std::string& name, std::int64_t count) {
+        return Fp8ExpertOperands::Stored{&make(name + "_amax", 1, moe().experts),
+                                         &make(name + "_k", 1, moe().experts),
+                                         &make(name + "8", count, in)};
+      };
+      const std::string name = word(layer);
+      made.x = stored(name + ".x", rows);
+      made.w = stored(name + ".w", moe().experts * out);
+    }
+    return made;
+  }
+  // The codes of a matrix, transposed: each part of equally many rows by itself, or the experts'
+  // rows one behind the other, each expert's from a multiple of 16 on.
+  static Matrix<std::uint8_t> parts_transposed(const Matrix<float>& codes, std::int64_t parts) {
+    const std::int64_t rows = codes.rows / parts;
+    Matrix<std::uint8_t> to(parts * codes.cols, rows);
+    for (std::int64_t i = 0; i < codes.rows; ++i) {
+      for (std::int64_t k = 0; k < codes.cols; ++k)
+        to.row(i / rows * codes.cols + k)[i % rows] = static_cast<std::uint8_t>(codes.row(i)[k]);
+    }
+    return to;
+  }
+  template <class Number>
+  static Matrix<std::uint8_t> rows_transposed(const Dispatch& dispatch,
+                                              const Matrix<Number>& codes) {
+    const auto up = [](std::int64_t rows) { return (rows + 15) / 16 * 16; };
+    const auto experts = static_cast<std::int64_t>(dispatch.rows.size());
+    Matrix<std::uint8_t> to(codes.cols, up(codes.rows) + 16 * (experts - 1));
+    std::int64_t place = 0;
+    for (std::size_t e = 0; e < dispatch.rows.size(); ++e) {
+      for (std::int64_t i = 0; i < dispatch.rows[e]; ++i) {
+        const Number* const row = codes.row(dispatch.first[e] + i);
+        for (std::int64_t k = 0; k < codes.cols; ++k)
+          to.row(k)[place + i] = static_cast<std::uint8_t>(row[k]);
+      }
+      place += up(dispatch.rows[e]);
+    }
+    return to;
+  }
+  void wrote_operands(const Dispatch& dispatch, const Fp8ExpertOperands& operands) const {
+    if constexpr (Precision::kFp8) {
+      for (const auto* one : {&operands.x, &operands.w}) {
+        wrote("fp8_amax.amax", *one->amaxes);
+        wrote("fp8_exponent.k", *one->exponents);
+        wrote("fp8_cast.codes", *one->codes);
+      }
+      wrote("fp8_cast.transposed", rows_transposed(dispatch, *operands.x.codes));
+      wrote("fp8_cast.transposed", parts_transposed(*operands.w.codes, moe().experts));
+    }
+  }
+  // Takes note of what the backward pass leaves of an operand dY [buffer rows, out].
+  void leave(Fp8Layer layer, const Dispatch& dispatch, std::int64_t out,
+             const Fp8ExpertGradients& dy) const {
+    if constexpr (Precision::kFp8) {
+      Fp8Product(*pass_.fp8, this->index_, layer).leave(dy.amaxes, dy.exponents);
+      wrote("fp8_amax.amax", 1, dy.amaxes);
+      wrote("fp8_exponent.k", 1, dy.exponents);
+      Matrix<std::uint8_t> codes(dispatch.buffer, out);
+      for (std::size_t e = 0; e < dy.operands.size(); ++e) {
+        const std::vector<std::uint8_t>& own = dy.operands[e].codes.values;
+        std::copy(own.begin(), own.end(), codes.row(dispatch.first[e]));
+      }
+      wrote("fp8_cast.codes", codes);
+      wrote("fp8_cast.transposed", rows_transposed(dispatch, codes));
     }
   }
 

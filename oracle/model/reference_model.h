@@ -34,6 +34,10 @@ class ReferenceModel {
     Matrix<Real>& x = normed(last, "final_norm", pass_.layout.final_gain);
     Matrix<Real>& logits = pass_.saved.make(last, "logits", rows, pass_.model.vocab);
     linear<Precision>(pass_.pack, x, weight(pass_.layout.head), logits, pass_.mutant);
+    if constexpr (Precision::kFp8) {
+      if (pass_.mutant("fp8-head-multiplies-codes"))
+        multiply_codes(x, weight(pass_.layout.head), logits);
+    }
     wrote("linear_forward.y", -1, logits);
     Matrix<Real>& losses = pass_.saved.make(last, "token_loss", 1, rows);
     if (train) dlogits_ = Matrix<Real>(rows, pass_.model.vocab);
@@ -130,6 +134,12 @@ class ReferenceModel {
     return dx;
   }
 
+  // Used by the planted error of the head alone.
+  void multiply_codes(const Matrix<Real>& x, const Real* w, Matrix<Real>& y) const {
+    const int of_x = fp8_exponent(amax_of(pass_.pack, x), kE4m3);
+    const int of_w = fp8_exponent(amax_of(w, y.cols * x.cols), kE4m3);
+    fp8_linear(quantised(pass_.pack, x, of_x, kE4m3), quantised(w, y.cols, x.cols, of_w), y);
+  }
   void tie(const std::vector<Real>& head, std::vector<Real>& embedding) {
     const bool lost = pass_.mutant("tied-gradient-forgets-the-embedding");
     for (std::size_t e = 0; e < head.size(); ++e)

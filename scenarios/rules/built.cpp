@@ -124,7 +124,7 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     {"checker.poison", "padding", true, "", poisons<Poison::padding>},
     {"checker.poison", "staging", true, "", poisons<Poison::staging>},
     {"checker.delays", "", true, "", [](const Scenario& s) { return !s.checker.delays.empty(); }},
-    {"model.pattern", "E in fp8", false, "",
+    {"model.pattern", "E in fp8", true, "",
      in_fp8<[](const Scenario& s) { return has_layer(s, 'E'); }>},
     {"fp8.recipe", "delayed", true, "current",
      in_fp8<[](const Scenario& s) { return s.fp8.recipe == Fp8Recipe::delayed; }>},
@@ -145,7 +145,7 @@ std::span<const Rule> built_rules() {
        "legal, but this build cannot run it (describe --built lists what it can); looked for after "
        "all other rules",
        checked_by_feature,
-       "numerics fsdp.nccl_ub parallel.context parallel.tensor parallel.expert parallel.pipeline "
+       "fsdp.nccl_ub parallel.context parallel.tensor parallel.expert parallel.pipeline "
        "parallel.chunks",
        "parallel: {tensor: 2}"},
   };

@@ -4,6 +4,7 @@
 #include "kernels/cuda/common/element.cuh"
 #include "kernels/cuda/common/fp8_convert.cuh"
 #include "kernels/cuda/common/fragment.cuh"
+#include "kernels/cuda/common/raise_amax.cuh"
 #include "kernels/ops/fp8.h"
 
 namespace lockstep {
@@ -29,14 +30,7 @@ __global__ void fp8_clear_amax(Fp8ClearAmax op) {
   if (e.inside) at(op.amax, 0, e.col) = 0;
 }
 
-// Many words meet in one: a warp asks memory only if its own is larger.
-__device__ void raise(std::uint32_t* word, std::uint32_t most) {
-  most = __reduce_max_sync(0xffffffffu, most);
-  if (lane_index() == 0 && most > *static_cast<volatile std::uint32_t*>(word))
-    atomicMax(word, most);
-}
-// A row per warp. The larger magnitude of each half of a pair is kept: magnitudes of bf16 are
-// ordered as integers.
+// A row per warp.
 __global__ void __launch_bounds__(kThreads) fp8_amax_of_rows(Fp8Amax op) {
   pdl_begin();
   constexpr int kAtOnce = 4;  // Loads in flight.
@@ -45,7 +39,7 @@ __global__ void __launch_bounds__(kThreads) fp8_amax_of_rows(Fp8Amax op) {
   const std::int64_t segment = used_segment(op, segments_of(op, op.x.rows, op.amax.cols), r);
   if (segment < 0) return;
   const bool aligned = moves_vec8(op.x.data, op.x.pitch);
-  std::uint32_t halves = 0;
+  StoredMagnitudes found;
   for (std::int64_t first = 8 * lane_index(); first < op.x.cols; first += kAtOnce * 8 * kWarp) {
     Vec8 all[kAtOnce] = {};
 #pragma unroll
@@ -56,11 +50,10 @@ __global__ void __launch_bounds__(kThreads) fp8_amax_of_rows(Fp8Amax op) {
 #pragma unroll
     for (const Vec8& one : all) {
 #pragma unroll
-      for (const std::uint32_t pair : one.pairs) halves = __vmaxu2(halves, pair & 0x7fff7fffu);
+      for (const std::uint32_t pair : one.pairs) found.take(pair);
     }
   }
-  const std::uint32_t low = halves << 16, high = halves & 0xffff0000u;
-  raise(&at(op.amax, 0, segment), low > high ? low : high);
+  raise_amax(&at(op.amax, 0, segment), found);
 }
 
 // One block.
@@ -282,7 +275,7 @@ __global__ void __launch_bounds__(kThreads) fp8_cast_both(Fp8Cast<F> op) {
   }
 }
 
-// A block reads 64 columns of 64 rows of codes and writes 64 rows of 64.
+// A block reads 64 columns of 64 rows of codes and writes 64 rows of 64. blockIdx.z is the matrix.
 __global__ void __launch_bounds__(kThreads) fp8_transpose(Fp8Transpose op) {
   pdl_begin();
   __shared__ std::uint8_t tile[kTransposed][kTransposed + 4];  // By column of the codes.
@@ -291,14 +284,16 @@ __global__ void __launch_bounds__(kThreads) fp8_transpose(Fp8Transpose op) {
   for (int i = warp_index(); i < kTransposed; i += kWarps) {
     for (int c = lane_index(); c < kTransposed; c += kWarp) {
       const bool inside = row0 + i < op.rows && c0 + c < op.cols;
-      tile[c][i] = inside ? at(op.codes, row0 + i, c0 + c).bits : std::uint8_t{0};
+      const std::int64_t row = blockIdx.z * op.rows + row0 + i;
+      tile[c][i] = inside ? at(op.codes, row, c0 + c).bits : std::uint8_t{0};
     }
   }
   __syncthreads();
   const int c = static_cast<int>(threadIdx.x) / (kTransposed / kFp8Align);
   const int chunk = static_cast<int>(threadIdx.x) % (kTransposed / kFp8Align) * kFp8Align;
   if (c0 + c >= op.cols || row0 + chunk >= op.transposed.cols) return;
-  *reinterpret_cast<Codes16*>(&at(op.transposed, c0 + c, row0 + chunk)) = sixteen(&tile[c][chunk]);
+  const std::int64_t row = blockIdx.z * op.cols + c0 + c;
+  *reinterpret_cast<Codes16*>(&at(op.transposed, row, row0 + chunk)) = sixteen(&tile[c][chunk]);
 }
 
 }  // namespace
@@ -335,7 +330,8 @@ void run(CudaQueue queue, const Fp8Cast<F>& op) {
   }
 }
 void run(CudaQueue queue, const Fp8Transpose& op) {
-  const dim3 grid(blocks_for(op.transposed.cols, kTransposed), blocks_for(op.cols, kTransposed));
+  const dim3 grid(blocks_for(op.transposed.cols, kTransposed), blocks_for(op.cols, kTransposed),
+                  static_cast<unsigned>(op.matrices));
   launch(queue, grid, dim3(kThreads), kPdl, fp8_transpose, op);
 }
 void run(CudaQueue queue, const Fp8AmaxOfRanks& op) {

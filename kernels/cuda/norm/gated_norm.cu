@@ -30,9 +30,13 @@ __global__ void gated_norm_forward(GatedNormForward<T> op) {
     });
     rstd = rsqrt(add(div(ss, static_cast<float>(width)), op.eps));
   }
+  StoredMagnitudes magnitudes;
   for (std::int64_t k = first + lane_index(); k < first + width; k += kWarp) {
-    at(op.o, i, k) = st<T>(real ? mul(mul(gated(op, i, k), rstd), at(op.gain, 0, k)) : 0.0f);
+    const T o = st<T>(real ? mul(mul(gated(op, i, k), rstd), at(op.gain, 0, k)) : 0.0f);
+    at(op.o, i, k) = o;
+    if constexpr (std::is_same_v<T, bf16>) magnitudes.take(o.bits);
   }
+  if (op.amax.data != nullptr) raise_amax(op.amax.data, magnitudes);
   if (lane_index() == 0) at(op.rstd, i, group) = rstd;
 }
 

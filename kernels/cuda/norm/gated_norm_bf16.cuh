@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/common/barrier.cuh"
 #include "kernels/cuda/common/gate.cuh"
+#include "kernels/cuda/common/raise_amax.cuh"
 #include "kernels/cuda/common/row_vec4.cuh"
 #include "kernels/cuda/norm/gated_norm_column_strip_bf16.cuh"
 #include "kernels/ops/gated_norm.h"
@@ -66,6 +67,7 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? kForwardBlocks : 1)
     close_copies();
   };
   start(0);
+  StoredMagnitudes magnitudes;
 #pragma unroll 1
   for (int turn = 0; turn < rows; ++turn) {
     const bool real = at(op.row_document, 0, begin + turn) >= 0;
@@ -94,12 +96,16 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? kForwardBlocks : 1)
       float o[4];
 #pragma unroll
       for (int c = 0; c < 4; ++c) o[c] = mul(mul(u[s][c], rstd), part(gain[s], c));
-      (real ? vec4(o) : Vec4{}).store(o_row + 128 * s);
+      const Vec4 stored = real ? vec4(o) : Vec4{};
+      stored.store(o_row + 128 * s);
+      magnitudes.take(stored.pairs[0]);
+      magnitudes.take(stored.pairs[1]);
     });
     if (lane == 0) at(op.rstd, begin + turn, group) = rstd;
     o_row += op.o.pitch;
     __syncwarp();  // The copied row has been used.
   }
+  if (op.amax.data != nullptr) raise_amax(op.amax.data, magnitudes);
 }
 
 // Eight rows of a group in shared memory: mul(u, rstd), and the operands for two turns.

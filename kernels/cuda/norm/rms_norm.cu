@@ -21,9 +21,13 @@ __global__ void rms_norm_forward(RmsNormForward<T> op) {
     });
     rstd = rsqrt(add(div(ss, static_cast<float>(d)), op.eps));
   }
+  StoredMagnitudes magnitudes;
   for (std::int64_t k = lane_index(); k < d; k += kWarp) {
-    at(op.y, i, k) = st<T>(real ? mul(mul(load(at(op.x, i, k)), rstd), at(op.gain, 0, k)) : 0.0f);
+    const T y = st<T>(real ? mul(mul(load(at(op.x, i, k)), rstd), at(op.gain, 0, k)) : 0.0f);
+    at(op.y, i, k) = y;
+    if constexpr (std::is_same_v<T, bf16>) magnitudes.take(y.bits);
   }
+  if (op.amax.data != nullptr) raise_amax(op.amax.data, magnitudes);
   if (lane_index() == 0) at(op.rstd, 0, i) = rstd;
 }
 

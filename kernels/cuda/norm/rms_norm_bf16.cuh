@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/cuda/common/barrier.cuh"
+#include "kernels/cuda/common/raise_amax.cuh"
 #include "kernels/cuda/common/row_vec4.cuh"
 #include "kernels/ops/rms_norm.h"
 
@@ -29,13 +30,18 @@ __global__ void __launch_bounds__(kThreads) rms_norm_forward_bf16(RmsNormForward
   const int lane = 4 * lane_index();
   const float* const gains = op.gain.data + lane;
   bf16* const y_row = &at(op.y, i, 0) + lane;
+  StoredMagnitudes magnitudes;
   each_vec4<kSteps, kFull>(d, [&](int s, int) {
     const float4 gain = vec4_of(gains, 128 * s);
     float y[4];
 #pragma unroll
     for (int c = 0; c < 4; ++c) y[c] = mul(mul(x.step[s][c], rstd), part(gain, c));
-    (real ? vec4(y) : Vec4{}).store(y_row + 128 * s);
+    const Vec4 stored = real ? vec4(y) : Vec4{};
+    stored.store(y_row + 128 * s);
+    magnitudes.take(stored.pairs[0]);
+    magnitudes.take(stored.pairs[1]);
   });
+  if (op.amax.data != nullptr) raise_amax(op.amax.data, magnitudes);
   if (lane_index() == 0) at(op.rstd, 0, i) = rstd;
 }
 

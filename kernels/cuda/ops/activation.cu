@@ -1,8 +1,18 @@
+#include "kernels/cuda/common/raise_amax.cuh"
 #include "kernels/cuda/common/vec8.cuh"
 #include "kernels/ops/activation.h"
 
 namespace lockstep {
 namespace {
+
+// Eight that are stored; those behind a row's end are zeros.
+template <class T>
+__device__ __forceinline__ void take_vec8(StoredMagnitudes& to, const float (&stored)[kVec8]) {
+  if constexpr (std::is_same_v<T, bf16>) {
+#pragma unroll
+    for (int k = 0; k < kVec8; k += 2) to.take(stored_pair(stored[k], stored[k + 1]));
+  }
+}
 
 // One thread per eight neighbours. It issues all loads before it waits for one, and so also loads
 // rows of no document, which it discards. kWide: all eights are whole, at multiples of 16 bytes.
@@ -27,6 +37,10 @@ __global__ void activation_forward(ActivationForward<T> op) {
     each_vec8([&](int k) { a[k] = real ? mul(silu(h[k]), up[k]) : 0.0f; });
   }
   store_vec8(&at(op.a, e.row, e.col), a, count, kWide);
+  if (op.amax.data == nullptr) return;
+  StoredMagnitudes stored;
+  take_vec8<T>(stored, a);
+  raise_amax(op.amax.data, stored);
 }
 
 template <class T, bool kWide>
@@ -41,14 +55,13 @@ __global__ void activation_backward(ActivationBackward<T> op) {
   const StoredVec8<T> da = stored_vec8<kWide>(&at(op.da, e.row, e.col), count);
   const StoredVec8<T> h = stored_vec8<kWide>(&at(op.h, e.row, e.col), count);
   if (gated) up = stored_vec8<kWide>(&at(op.h, e.row, op.da.cols + e.col), count);
-  float dh[kVec8];
+  float dh[kVec8], dup[kVec8] = {};
   if (!gated) {
     each_vec8([&](int k) {
       const float slope = mul(mul(2.0f, h[k]), da[k]);
       dh[k] = real & (h[k] > 0.0f) ? slope : 0.0f;
     });
   } else {
-    float dup[kVec8];
     each_vec8([&](int k) {
       dh[k] = real ? mul(mul(da[k], up[k]), dsilu(h[k])) : 0.0f;
       dup[k] = real ? mul(da[k], silu(h[k])) : 0.0f;
@@ -56,6 +69,11 @@ __global__ void activation_backward(ActivationBackward<T> op) {
     store_vec8(&at(op.dh, e.row, op.da.cols + e.col), dup, count, kWide);
   }
   store_vec8(&at(op.dh, e.row, e.col), dh, count, kWide);
+  if (op.amax.data == nullptr) return;
+  StoredMagnitudes stored;
+  take_vec8<T>(stored, dh);
+  take_vec8<T>(stored, dup);
+  raise_amax(op.amax.data, stored);
 }
 
 }  // namespace

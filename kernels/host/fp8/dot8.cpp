@@ -4,6 +4,7 @@
 #include <array>
 
 #include "kernels/core/at.h"
+#include "kernels/core/fault.h"
 
 namespace lockstep {
 namespace {
@@ -29,6 +30,23 @@ const Decoded& decoded() {
   }();
   return table;
 }
+// For a planted fault: significands of subnormal codes begin with their hidden bit too.
+template <class F>
+const Decoded& normalised() {
+  static const Decoded table = [] {
+    Decoded made = decoded<F>();
+    for (int c = 0; c < 256; ++c) {
+      const std::uint32_t hidden = 1u << F::kFraction;
+      for (std::uint32_t m = c & 0x7fu; m > 0 && m < hidden; m <<= 1) --at(made.exponent, c);
+    }
+    return made;
+  }();
+  return table;
+}
+template <class F>
+const Decoded& decoding() {
+  return *faulty("fp8-decode-normalises-subnormals", &decoded<F>(), &normalised<F>());
+}
 std::int64_t whole_groups(std::int64_t n) { return (n + kFp8Group - 1) / kFp8Group * kFp8Group; }
 
 // The right factor in panels of 16 columns: what Dot8Slice points into, for all of k.
@@ -40,7 +58,7 @@ class Panels {
     const std::int64_t columns = (n + kDot8Lanes - 1) / kDot8Lanes * kDot8Lanes;
     codes_.assign(depth_ * columns, 0);
     exponents_.assign(codes_.size(), kDot8Zero);
-    const auto& exponent = decoded<B>().exponent;
+    const auto& exponent = decoding<B>().exponent;
     for (std::int64_t j = 0; j < n; ++j) {
       const std::int64_t panel = j / kDot8Lanes * kDot8Lanes * depth_, lane = j % kDot8Lanes;
       std::uint8_t* code_at = codes_.data() + panel + lane;
@@ -74,7 +92,7 @@ class PackedRows {
     const std::size_t size = rows * depth_;
     if (magnitudes_.size() < size)
       magnitudes_.resize(size), offsets_.resize(size), exponents_.resize(size);
-    const Decoded& table = decoded<A>();
+    const Decoded& table = decoding<A>();
     for (std::int64_t i = 0; i < rows; ++i) {
       const A* row = a.data + i * a.pitch;
       for (std::int64_t e = 0; e < depth_; ++e) {
@@ -95,6 +113,18 @@ class PackedRows {
   std::vector<std::int32_t> offsets_;
   std::vector<std::int8_t> exponents_;
 };
+
+// The runs into which a sum is cut. Planted faults cut it elsewhere, where only the scalar model
+// follows.
+struct Runs {
+  Dot8Kernel kernel;
+  std::int64_t length;
+};
+Runs runs_of(Dot8Kernel kernel, std::int64_t k) {
+  const Runs right{kernel, kFp8Run}, longer{&dot8_scalar, 2 * kFp8Run};
+  const Runs all = faulty("fp8-promotes-every-256-products", right, longer);
+  return faulty("fp8-sums-in-one-chain", all, Runs{&dot8_scalar, std::max<std::int64_t>(k, 1)});
+}
 
 constexpr std::int64_t kRows = 64;  // Packed rows stay in cache while the panels pass.
 
@@ -140,6 +170,7 @@ void dot8_product(Dot8Kernel kernel, std::int64_t m, std::int64_t n, std::int64_
   thread_local Panels panels;
   thread_local PackedRows packed;
   panels.pack(n, k, b);
+  const Runs runs = runs_of(kernel, k);
   alignas(64) float tile[kRows * kDot8Lanes], p[kRows * kDot8Lanes];
   std::uint16_t met[kRows];
   for (std::int64_t top = 0; top < m; top += kRows) {
@@ -148,10 +179,12 @@ void dot8_product(Dot8Kernel kernel, std::int64_t m, std::int64_t n, std::int64_
     packed.pack(rows, k, block);
     for (std::int64_t first = 0; first < n; first += kDot8Lanes) {
       std::fill_n(tile, rows * kDot8Lanes, 0.0f);
-      for (std::int64_t begin = 0; begin < k; begin += kFp8Run) {
-        const std::int64_t end = std::min(k, begin + kFp8Run);
+      for (std::int64_t nth = 0; nth < k; nth += runs.length) {
+        const std::int64_t last = (k - 1) / runs.length * runs.length;
+        const std::int64_t begin = faulty("fp8-runs-added-backwards", nth, last - nth);
+        const std::int64_t end = std::min(k, begin + runs.length);
         const Dot8Slice slice = panels.slice<B>(first / kDot8Lanes, begin, end);
-        kernel(slice, static_cast<int>(rows), packed.from(begin), p, met);
+        runs.kernel(slice, static_cast<int>(rows), packed.from(begin), p, met);
         add_run<A, B>(rows, end - begin, {block.data + begin, block.pitch}, slice, p, met, tile);
       }
       for (std::int64_t e = 0; e < rows * kDot8Lanes; ++e)

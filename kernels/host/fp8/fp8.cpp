@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/core/fault.h"
 #include "kernels/core/require.h"
 #include "kernels/core/row_segments.h"
 #include "kernels/host/fp8/dot8.h"
@@ -22,6 +23,55 @@ void require_inside(const RowSegments& segments) {
             "a segment's rows lie in the buffer");
   }
 }
+
+// For planted faults: exponents without a part of their rule.
+template <class F>
+std::int32_t uncapped(std::uint32_t amax) {
+  const std::int32_t k = fp8_exponent<F>(amax);
+  const std::int32_t over = (amax & 0x7fffffu) > 0x600000u ? 1 : 0;
+  const bool capped = k == F::kCap && amax >= 0x00800000u;
+  return capped ? F::kLargest - (static_cast<std::int32_t>(amax >> 23) - 127) - over : k;
+}
+template <class F>
+std::int32_t saturating(std::uint32_t amax) {
+  const bool over = (amax & 0x7fffffu) > 0x600000u && fp8_amax_is_finite(amax);
+  return fp8_clamped<F>(fp8_exponent<F>(amax) + (over ? 1 : 0));
+}
+template <class F>
+std::int32_t exponent_of(std::uint32_t amax) {
+  const auto rule = faulty("fp8-exponent-without-a-cap", &fp8_exponent<F>, &uncapped<F>);
+  return faulty("fp8-exponent-saturates-above-seven-quarters", rule, &saturating<F>)(amax);
+}
+
+// For planted faults: codes rounded otherwise.
+template <class F>
+F truncated(bf16 x, std::int32_t k) {
+  F code = fp8_code<F>(x, k);
+  const float v = mul(load(x), fp8_power(k));
+  const bool rounded_up = !fp8_is_nan(code) && abs(load_fp8(code)) > abs(v);
+  code.bits = static_cast<std::uint8_t>(code.bits - (rounded_up ? 1 : 0));
+  return code;
+}
+template <class F>
+F overflowing(bf16 x, std::int32_t k) {
+  const F code = fp8_code<F>(x, k), top{static_cast<std::uint8_t>(F::kTop)};
+  return abs(mul(load(x), fp8_power(k))) > load_fp8(top) ? F{0x7f} : code;
+}
+template <class F>
+F flushed(bf16 x, std::int32_t k) {
+  F code = fp8_code<F>(x, k);
+  const bool subnormal = (code.bits & 0x7f) < 1 << F::kFraction;
+  code.bits = static_cast<std::uint8_t>(subnormal ? code.bits & 0x80 : code.bits);
+  return code;
+}
+template <class F>
+using Rounding = F (*)(bf16, std::int32_t);
+template <class F>
+Rounding<F> rounding() {
+  const Rounding<F> right = faulty("fp8-codes-truncated", &fp8_code<F>, &truncated<F>);
+  return faulty("fp8-codes-overflow-to-nan", right, &overflowing<F>);
+}
+
 template <class F>
 void clear_codes(const Out<F>& x) {
   for (std::int64_t i = 0; i < x.rows; ++i) std::memset(x.row(i), 0, x.cols);
@@ -34,11 +84,14 @@ void run(HostQueue, const Fp8ClearAmax& op) { std::fill_n(op.amax.data, op.amax.
 void run(HostQueue, const Fp8Amax& op) {
   const RowSegments segments = segments_of(op, op.x.rows, op.amax.cols);
   require_inside(segments);
+  const std::uint32_t mask = faulty("fp8-amax-takes-the-sign", 0x7fffffffu, 0xffffffffu);
   for (std::int64_t r = 0; r < op.x.rows; ++r) {
-    const std::int64_t s = used_segment(op, segments, r);
+    const std::int64_t used = used_segment(op, segments, r);
+    const std::int64_t s = faulty("fp8-amax-of-padding-rows", used, segments.of_row(r));
     if (s < 0) continue;
     std::uint32_t most = op.amax.data[s];
-    for (std::int64_t c = 0; c < op.x.cols; ++c) most = std::max(most, fp8_amax(op.x.row(r)[c]));
+    for (std::int64_t c = 0; c < op.x.cols; ++c)
+      most = std::max(most, bits(load(op.x.row(r)[c])) & mask);
     op.amax.data[s] = most;
   }
 }
@@ -47,8 +100,12 @@ template <class F>
 void run(HostQueue, const Fp8Exponent<F>& op) {
   const std::int64_t segments = op.k.cols;
   for (std::int64_t s = 0; s < segments; ++s) {
+    const std::uint32_t own = op.amax ? op.amax.data[s] : 0;
+    const std::uint32_t all =
+        op.amax ? *std::max_element(op.amax.data, op.amax.data + segments) : 0;
+    const std::uint32_t amax = faulty("fp8-one-amax-for-all-experts", own, all);
     const std::int32_t k =
-        op.held ? op.held.data[s / (segments / op.held.cols)] : fp8_exponent<F>(op.amax.data[s]);
+        op.held ? op.held.data[s / (segments / op.held.cols)] : exponent_of<F>(amax);
     op.k.data[s] = k;
     op.scale.data[s] = fp8_power(-k);
   }
@@ -70,7 +127,7 @@ void run(HostQueue, const Fp8Roll<F>& op) {
         op.most_recent ? history[place] : *std::max_element(history, history + op.history.cols);
     if (amax > 0 && fp8_amax_is_finite(amax))
       op.k.data[n] = fp8_clamped<F>(fp8_exponent<F>(amax) - op.margin);
-    op.pending.data[n] = 0;
+    op.pending.data[n] = faulty("fp8-roll-keeps-pending", 0u, op.pending.data[n]);
   }
 }
 
@@ -80,6 +137,7 @@ void run(HostQueue, const Fp8Cast<F>& op) {
   require_inside(segments);
   if (op.codes) clear_codes(op.codes);
   if (op.transposed) clear_codes(op.transposed);
+  const Rounding<F> code_of = faulty("fp8-subnormal-codes-flushed", rounding<F>(), &flushed<F>);
   for (std::int64_t r = 0; r < op.x.rows; ++r) {
     const std::int64_t s = used_segment(op, segments, r);
     if (s < 0) continue;
@@ -88,7 +146,7 @@ void run(HostQueue, const Fp8Cast<F>& op) {
     const std::int64_t top = segments.listed() ? 0 : s * op.x.cols;
     const std::int64_t column = segments.listed() ? segments.place(s) + in_segment : in_segment;
     for (std::int64_t c = 0; c < op.x.cols; ++c) {
-      const F code = fp8_code<F>(op.x.row(r)[c], op.k.data[s]);
+      const F code = code_of(op.x.row(r)[c], op.k.data[s]);
       if (op.codes) op.codes.row(r)[c] = code;
       if (op.transposed) op.transposed.row(top + c)[column] = code;
     }
@@ -97,8 +155,9 @@ void run(HostQueue, const Fp8Cast<F>& op) {
 
 void run(HostQueue, const Fp8Transpose& op) {
   clear_codes(op.transposed);
-  for (std::int64_t r = 0; r < op.rows; ++r) {
-    for (std::int64_t c = 0; c < op.cols; ++c) op.transposed.row(c)[r] = op.codes.row(r)[c];
+  for (std::int64_t all = 0; all < op.matrices * op.rows; ++all) {
+    const std::int64_t top = all / op.rows * op.cols, r = all % op.rows;
+    for (std::int64_t c = 0; c < op.cols; ++c) op.transposed.row(top + c)[r] = op.codes.row(all)[c];
   }
 }
 
@@ -154,6 +213,7 @@ void run(HostQueue, const Fp8LinearInputGradient& op) {
 }
 void run(HostQueue, const Fp8LinearWeightGradient& op) {
   const std::int64_t outputs = op.dy.rows, inputs = op.x.rows;
+  const bool rounds = faulty("fp8-gradient-rounded-to-bf16", false, true);
   for (std::int64_t s = 0; s < op.x_scale.cols; ++s) {
     const RowSegments segments = segments_of(op, op.x.cols, op.x_scale.cols);
     const std::int64_t place = segments.listed() ? segments.place(s) : 0;
@@ -166,7 +226,8 @@ void run(HostQueue, const Fp8LinearWeightGradient& op) {
                      const float* tile) {
                    for (std::int64_t i = 0; i < rows; ++i) {
                      for (std::int64_t j = 0; j < columns; ++j) {
-                       const float g = mul(tile[i * kDot8Lanes + j], scale);
+                       const float sum = tile[i * kDot8Lanes + j];
+                       const float g = mul(rounds ? load(st<bf16>(sum)) : sum, scale);
                        const std::int64_t o = s * outputs + top + i, k = first + j;
                        if (op.dw) op.dw.row(o)[k] = g;
                        if (op.acc) op.acc.row(o)[k] = add(op.acc.row(o)[k], g);

@@ -57,7 +57,7 @@ inline void note_whole_end(Trainer& trainer, Outcome& whole, Outcome& outcome) {
   }
   put_biases(trainer, whole.expert_biases);
   outcome.counters = trainer.counters();
-  outcome.digest = trainer.weight_digest();
+  outcome.digest = trainer.weight_digest() + trainer.scaling_digest();
 }
 
 // The outcome of all ranks as if there were one: losses by microbatch number, tensors whole.

@@ -238,7 +238,10 @@ TEST(Fp8, TheFirstStepOfDelayedIsThatOfCurrent) {
   b.fp8.recipe = Fp8Recipe::delayed;
   b.fp8.margin = 3;
   const auto data = open_data(a);
-  EXPECT_EQ(difference(run(a, *data), run(b, *data)), "");
+  Outcome current = run(a, *data), delayed = run(b, *data);
+  EXPECT_NE(current.digest, delayed.digest);  // One has scaling state.
+  delayed.digest.resize(current.digest.size());
+  EXPECT_EQ(difference(current, delayed), "");
 }
 
 TEST(Fp8, OtherBitsThanBf16) {

@@ -105,7 +105,7 @@ inline void note_end(Trainer& trainer, Outcome& outcome) {
   for (const ExpertBiasView& view : trainer.expert_biases())
     outcome.expert_biases.push_back(trainer.read(view.bias));
   outcome.counters = trainer.counters();
-  outcome.digest = trainer.weight_digest();
+  outcome.digest = trainer.weight_digest() + trainer.scaling_digest();
 }
 
 // Stands at the device of every run here and in sharded_run.h: a test of planted faults sets it,

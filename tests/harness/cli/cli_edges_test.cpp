@@ -305,13 +305,12 @@ TEST(CommandLineEdges, WhatIsNoRequestIsRefusedAtOnce) {
 
 TEST(CommandLineEdges, WhatIsNotBuiltIsRefusedInItsLine) {
   const TemporaryFolder folder;
-  const std::string file =
-      folder.file("fp8.yaml", "schema: 1\nname: fp8\nnumerics: [fp8]\nmodel: {pattern: \"E\"}\n");
+  const std::string file = folder.file(
+      "own.yaml",
+      "schema: 1\nname: own\nnumerics: [fp32]\nfsdp: {strategy: optim, nccl_ub: true}\n");
   const Ran ran = run_lockstep("verify --device sim " + file);
   EXPECT_EQ(ran.status, 2);
-  EXPECT_THAT(
-      ran.err,
-      HasSubstr("fp8.yaml:4:18: model.pattern: not built yet: model.pattern: E in fp8 [L00]"));
+  EXPECT_THAT(ran.err, HasSubstr("own.yaml:4:34: fsdp.nccl_ub: not built yet: fsdp.nccl_ub [L00]"));
 }
 
 TEST(CommandLineEdges, MoreWorkersThanAMachineCanHaveAreRefused) {

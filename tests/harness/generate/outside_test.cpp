@@ -7,6 +7,7 @@
 
 #include "harness/base/errors.h"
 #include "harness/generate/case.h"
+#include "harness/generate/features.h"
 #include "harness/generate/generator.h"
 #include "scenarios/io/reader.h"
 
@@ -31,7 +32,7 @@ TEST(Outside, IsReadAndWrittenAsAList) {
 }
 
 TEST(Outside, IsLegalAndBuilt) {
-  for (const char* list : {"processes", "nccl", "cudnn", "processes,nccl,cudnn"}) {
+  for (const char* list : {"processes", "nccl", "cudnn", "fp8", "processes,nccl,cudnn"}) {
     const Outside outside = outside_of(list);
     EXPECT_TRUE(check_legality(smallest_with(outside)).empty()) << list;
     for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
@@ -66,8 +67,27 @@ TEST(Outside, IsInEveryScenarioThatWasAskedForIt) {
 TEST(Outside, IsNotDrawnUnasked) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     const Scenario s = generate({}, seed);
-    for (const OutsideName& one : outside_names()) EXPECT_FALSE(has(s, one.trait)) << seed;
+    for (const OutsideName& one : outside_names()) {
+      EXPECT_TRUE(one.trait == Trait::fp8 || !has(s, one.trait)) << seed;
+    }
   }
+}
+
+// fp8 is in other cases too, but in fewer.
+TEST(Outside, AThirdIsInFp8WhereItIsAskedFor) {
+  constexpr Trait kOften[] = {Trait::experts_in_fp8,       Trait::the_last_amax_alone,
+                              Trait::capped_exponents,     Trait::saturated_codes,
+                              Trait::an_empty_fp8_segment, Trait::a_zero_fp8_operand,
+                              Trait::a_margin_of_exponents};
+  constexpr int kCases = 3000;
+  Distribution drawn;
+  for (std::uint64_t seed = 0; seed < kCases; ++seed)
+    drawn.add(features_of(generate({.fp8 = true}, seed)));
+  const auto count = [&](Trait trait) { return drawn.count(static_cast<std::size_t>(trait)); };
+  EXPECT_GE(count(Trait::fp8), kCases / 3);
+  EXPECT_GE(count(Trait::fp8_sums_of_several_runs), count(Trait::fp8) / 3);
+  for (const Trait trait : kOften)  // 200 times in 100,000 cases.
+    EXPECT_GE(count(trait), kCases / 500) << trait_names()[static_cast<std::size_t>(trait)].name;
 }
 
 // In all kinds of cases: drawn, steered and rare.

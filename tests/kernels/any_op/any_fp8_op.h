@@ -117,11 +117,25 @@ inline Tensor<std::uint32_t> drawn_amaxes(OpBuilder& b, std::int64_t rows, std::
 inline void draw(OpBuilder& b, Fp8ClearAmax& op) {
   op = {.amax = b.out<std::uint32_t>(1, b.between(1, 300))};
 }
+// Rows of a stacked weight, [E * own, cols]: all, or a part that begins and ends anywhere.
+struct DrawnStack {
+  DrawnStack(OpBuilder& b, std::int64_t most) : experts(b.between(1, 4)), own(b.between(1, most)) {
+    rows = experts * own;
+    if (!b.chance(3)) return;
+    segment_rows = own;
+    first_row = b.between(0, rows - 1);
+    rows = b.between(1, rows - first_row);
+  }
+  std::int64_t experts, own, rows, first_row = 0, segment_rows = 0;
+};
+
 inline void draw(OpBuilder& b, Fp8Amax& op) {
-  if (b.chance(4)) {  // A weight, stacked.
-    const std::int64_t experts = b.between(1, 4);
-    op = {.x = b.values<bf16>(experts * b.between(1, 30), b.width<bf16>()),
-          .amax = drawn_amaxes(b, 1, experts)};
+  if (b.chance(3)) {
+    const DrawnStack stack(b, 30);
+    op = {.x = b.values<bf16>(stack.rows, b.width<bf16>()),
+          .amax = drawn_amaxes(b, 1, stack.experts),
+          .first_row = stack.first_row,
+          .segment_rows = stack.segment_rows};
     return;
   }
   const DrawnRows rows(b);
@@ -160,11 +174,17 @@ template <class F>
 void draw(OpBuilder& b, Fp8Cast<F>& op) {
   const std::int64_t cols = b.width<bf16>();
   const bool both = b.chance(2), rowwise = both || b.chance(2), transposed = both || !rowwise;
-  if (b.chance(3)) {  // A weight, stacked.
-    const std::int64_t experts = b.between(1, 4), own = b.between(1, 70);
-    op.x = b.values<bf16>(experts * own, cols);
-    op.k = drawn_exponents(b, experts);
-    if (transposed) op.transposed = place_codes<F>(b, experts * cols, fp8_padded(own), {});
+  if (b.chance(3)) {
+    const DrawnStack stack(b, 70);
+    op.x = b.values<bf16>(stack.rows, cols);
+    op.k = drawn_exponents(b, stack.experts);
+    op.first_row = stack.first_row;
+    op.segment_rows = stack.segment_rows;
+    const bool whole = stack.segment_rows == 0;
+    if (transposed && whole)
+      op.transposed = place_codes<F>(b, stack.experts * cols, fp8_padded(stack.own), {});
+    if (!op.transposed) op.codes = place_codes<F>(b, op.x.rows, fp8_padded(cols), {});
+    if (!op.transposed) return;
   } else {
     const DrawnRows rows(b);
     op.x = rows.values(b, cols);
@@ -178,12 +198,14 @@ void draw(OpBuilder& b, Fp8Cast<F>& op) {
   if (rowwise) op.codes = place_codes<F>(b, op.x.rows, fp8_padded(cols), {});
 }
 inline void draw(OpBuilder& b, Fp8Transpose& op) {
-  const std::int64_t rows = b.between(1, 150), cols = b.between(1, 150);
-  op = {.codes = place_codes(b, rows, fp8_padded(cols),
-                             drawn_codes<e4m3>(b, rows, fp8_padded(cols), true)),
-        .transposed = place_codes<e4m3>(b, cols, fp8_padded(rows), {}),
+  const std::int64_t rows = b.between(1, 150), cols = b.between(1, 150),
+                     matrices = b.chance(2) ? b.between(1, 5) : 1;
+  op = {.codes = place_codes(b, matrices * rows, fp8_padded(cols),
+                             drawn_codes<e4m3>(b, matrices * rows, fp8_padded(cols), true)),
+        .transposed = place_codes<e4m3>(b, matrices * cols, fp8_padded(rows), {}),
         .rows = rows,
-        .cols = cols};
+        .cols = cols,
+        .matrices = matrices};
 }
 inline void draw(OpBuilder& b, Fp8AmaxOfRanks& op) {
   const std::int64_t count = b.between(1, 300);

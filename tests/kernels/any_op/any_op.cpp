@@ -92,6 +92,12 @@ void draw(OpBuilder& b, ResidualBackward<T>& op) {
         .dy = b.out<T>(pack.rows, d),
         .dropout = draw_dropout(b)};
 }
+// 0 as a clear leaves it, or a word that is larger than most; in bf16 alone, and not in every case.
+template <class T>
+Tensor<std::uint32_t> amax_of_a_producer(OpBuilder& b) {
+  if (!std::is_same_v<T, bf16> || b.chance(4)) return {};
+  return b.chance(4) ? drawn_amaxes(b, 1, 1) : b.place(1, 1, std::vector<std::uint32_t>{0});
+}
 template <class T>
 void draw(OpBuilder& b, RmsNormForward<T>& op) {
   const DrawnPack pack(b);
@@ -100,7 +106,8 @@ void draw(OpBuilder& b, RmsNormForward<T>& op) {
         .gain = b.values(1, d),
         .row_document = pack.row_document,
         .y = b.out<T>(pack.rows, d),
-        .rstd = b.out<F>(1, pack.rows)};
+        .rstd = b.out<F>(1, pack.rows),
+        .amax = amax_of_a_producer<T>(b)};
 }
 template <class T>
 void draw(OpBuilder& b, RmsNormBackward<T>& op) {
@@ -127,7 +134,8 @@ void draw(OpBuilder& b, GatedNormForward<T>& op) {
         .row_document = pack.row_document,
         .o = b.out<T>(pack.rows, d),
         .rstd = b.out<F>(pack.rows, groups),
-        .groups = static_cast<I>(groups)};
+        .groups = static_cast<I>(groups),
+        .amax = amax_of_a_producer<T>(b)};
 }
 template <class T>
 void draw(OpBuilder& b, GatedNormBackward<T>& op) {
@@ -154,7 +162,8 @@ void draw(OpBuilder& b, ActivationForward<T>& op) {
                              [&] { return b.far_value(); }),
         .row_document = pack.row_document,
         .a = b.out<T>(pack.rows, width),
-        .kind = kind};
+        .kind = kind,
+        .amax = amax_of_a_producer<T>(b)};
 }
 template <class T>
 void draw(OpBuilder& b, ActivationBackward<T>& op) {
@@ -165,7 +174,8 @@ void draw(OpBuilder& b, ActivationBackward<T>& op) {
         .da = b.row_values<T>(pack, width),
         .row_document = pack.row_document,
         .dh = b.out<T>(pack.rows, columns),
-        .kind = kind};
+        .kind = kind,
+        .amax = amax_of_a_producer<T>(b)};
 }
 
 // ---- Linear: no row is special

@@ -90,10 +90,10 @@ TEST_P(EveryDot8Form, LeavesTheRoundingAsItWas) {
 INSTANTIATE_TEST_SUITE_P(Forms, EveryDot8Form, testing::ValuesIn(dot8_forms()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// How many of the results of a family differ from DOT8 when a run ends after `run` places, or the
-// sums of two runs meet in the other order.
+// How many of the results of a family differ from DOT8 when a run ends after `run` places, the sums
+// of two runs meet in the other order, or the runs behind the first are summed by themselves.
 struct OtherOrders {
-  int dots = 0, longer_runs = 0, one_chain = 0, reversed = 0;
+  int dots = 0, longer_runs = 0, one_chain = 0, reversed = 0, split = 0;
 };
 OtherOrders other_orders(const Fp8Family& f) {
   OtherOrders seen;
@@ -113,7 +113,11 @@ OtherOrders other_orders(const Fp8Family& f) {
         }
         return bits(total);
       };
+      const std::int64_t rest = x.k - kFp8Run;
+      const float split =
+          add(fp8_run(kFp8Run, a, 1, b, 1), dot8(rest, a + kFp8Run, 1, b + kFp8Run, 1));
       ++seen.dots;
+      seen.split += bits(split) != want ? 1 : 0;
       seen.longer_runs += sum(2 * kFp8Run, false) != want ? 1 : 0;
       seen.one_chain += sum(x.k, false) != want ? 1 : 0;
       seen.reversed += sum(kFp8Run, true) != want ? 1 : 0;
@@ -130,6 +134,7 @@ TEST(Fp8Families, ShowAnotherOrderOfTheSums) {
     EXPECT_GT(4 * seen.longer_runs, seen.dots) << f.name;
     EXPECT_GT(4 * seen.one_chain, seen.dots) << f.name;
     EXPECT_GT(40 * seen.reversed, seen.dots) << f.name;
+    EXPECT_GT(40 * seen.split, seen.dots) << f.name;
   }
 }
 

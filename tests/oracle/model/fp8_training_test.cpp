@@ -87,6 +87,23 @@ TEST(fp8_training, the_most_recent_amax_needs_no_history) {
   EXPECT_NE(two, largest);
 }
 
+// Histories and exponents alone: a margin that no step has used yet moves no weight.
+TEST(fp8_training, the_scaling_state_has_a_digest_of_its_own) {
+  const auto digests = [](const Scenario& s, int steps) {
+    Oracle oracle(s, in_fp8());
+    for (int step = 0; step < steps; ++step) oracle.step(step, data_of(step));
+    return std::pair(oracle.weight_digest(), oracle.scaling_digest());
+  };
+  EXPECT_EQ(digests(scenario_of(kAll), 1).second, "");
+  Scenario s = scenario_of(kAll, Fp8Recipe::delayed);
+  const auto before = digests(s, 1);
+  EXPECT_EQ(before, digests(s, 1));
+  s.fp8.margin = 2;
+  const auto after = digests(s, 1);
+  EXPECT_EQ(before.first, after.first);
+  EXPECT_NE(before.second, after.second);
+}
+
 TEST(fp8_training, an_evaluation_records_nothing) {
   for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::delayed}) {
     std::string without, with;
