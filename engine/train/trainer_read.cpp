@@ -204,75 +204,78 @@ std::vector<RoutedPairs> Trainer::routed_pairs() const {
 
 namespace {
 
-std::string digest_text(std::uint64_t high, std::uint64_t low) {
+// The digest of what `submit` adds to two words, over all ranks that have a part in it: of ranks
+// that have the same, one counts. `apart`: the ranks of a stage have different parts.
+template <class Impl, class Submit>
+std::string digest_of(const Impl& my, bool apart, const Submit& submit) {
+  const Stream& stream = my.loop.compute();
+  const Tensor<std::uint64_t> own = my.digest.columns(0, 2),
+                              all = my.digest.columns(2, my.digest.cols - 2);
+  stream.fill(own.data, 0, 2 * sizeof(std::uint64_t));
+  submit(stream, own);
+  const bool gathers = apart || my.several_stages();
+  if (gathers)
+    my.of_all()->all_gather(stream, {"digest"}, all.data, own.data, 2 * sizeof(std::uint64_t));
+  std::uint64_t low = 0, high = 0;
+  const std::vector<std::uint64_t> sums = my.read(gathers ? all : own);
+  for (std::size_t i = 0; i < sums.size(); i += 2) {
+    const bool repeats = gathers && !apart && static_cast<int>(i / 2) % my.ranks() != my.replica();
+    low += repeats ? 0 : sums[i];
+    high += repeats ? 0 : sums[i + 1];
+  }
   char text[33];
   std::snprintf(text, sizeof(text), "%016llx%016llx", static_cast<unsigned long long>(high),
                 static_cast<unsigned long long>(low));
   return text;
 }
 
-// Adds history and exponent of an operand, as the words that they are.
-void add_operand(std::uint64_t number, std::span<const std::uint32_t> history,
-                 std::int32_t exponent, std::span<std::uint64_t> sums) {
-  std::vector<float> words;
-  for (const std::uint32_t word : history) words.push_back(from_bits(word));
-  words.push_back(from_bits(static_cast<std::uint32_t>(exponent)));
-  run(HostQueue{}, Digest{.values = tensor(words.data(), 1, std::ssize(words)),
-                          .sums = tensor(sums.data(), 1, 2),
-                          .tensor = (std::uint64_t{5} << 32) + number});
+// The words of an operand as what they are bits of.
+template <class Word>
+Tensor<float> bits_of(const Tensor<Word>& words, std::int64_t row, std::int64_t first,
+                      std::int64_t count) {
+  return tensor(reinterpret_cast<float*>(words.data) + row * words.pitch + first, 1, count);
 }
 
 }  // namespace
 
-// Operands are numbered in the order of layers and their words: X of all experts, W, dY.
-std::string Trainer::scaling_digest() const {
-  const Impl& my = *impl_;
-  const Parameters& parameters = my.loop.parameters();
-  if (!parameters.scaling_of_inputs().history) return "";
-  std::uint64_t sums[2] = {}, number = 0;
-  for (const ParameterSpec& spec : parameters.specs()) {
-    const Fp8Weight& fp8 = parameters[spec.index].fp8;
-    if (!fp8) continue;
-    for (const Fp8Delayed* operand : {&fp8.delayed_x, &fp8.delayed, &fp8.delayed_dy}) {
-      const std::vector<std::uint32_t> histories = my.read(operand->history);
-      const std::vector<std::int32_t> exponents = my.read(operand->exponent);
-      for (std::int64_t e = 0; e < fp8.experts; ++e) {
-        const auto length = static_cast<std::size_t>(operand->history.cols);
-        add_operand(number++, std::span(histories).subspan(e * length, length), at(exponents, e),
-                    sums);
-      }
-    }
-  }
-  return digest_text(sums[1], sums[0]);
-}
-
 // The digest is a sum over elements, so it does not depend on which rank has them.
 std::string Trainer::weight_digest() const {
-  const Impl& my = *impl_;
-  const Stream& stream = my.loop.compute();
-  const Tensor<std::uint64_t> own = my.digest.columns(0, 2),
-                              all = my.digest.columns(2, my.digest.cols - 2);
-  stream.fill(own.data, 0, 2 * sizeof(std::uint64_t));
-  for (const ParameterView& p : parameters()) {
-    if (p.weight.size() == 0) continue;
-    stream.submit(Digest{.values = p.weight,
-                         .sums = own,
-                         .first = static_cast<std::uint64_t>(p.first),
-                         .tensor = static_cast<std::uint64_t>(p.index)});
-  }
-  const bool gathers = my.sharded() || my.several_stages();
-  if (gathers)
-    my.of_all()->all_gather(stream, {"digest"}, all.data, own.data, 2 * sizeof(std::uint64_t));
-  std::uint64_t low = 0, high = 0;
-  const std::vector<std::uint64_t> sums = my.read(gathers ? all : own);
-  for (std::size_t i = 0; i < sums.size(); i += 2) {
-    // Without sharding the ranks of a stage have the same.
-    const bool repeats =
-        gathers && !my.sharded() && static_cast<int>(i / 2) % my.ranks() != my.replica();
-    low += repeats ? 0 : sums[i];
-    high += repeats ? 0 : sums[i + 1];
-  }
-  return digest_text(high, low);
+  return digest_of(*impl_, impl_->sharded(), [&](const Stream& stream, Tensor<std::uint64_t> own) {
+    for (const ParameterView& p : parameters()) {
+      if (p.weight.size() == 0) continue;
+      stream.submit(Digest{.values = p.weight,
+                           .sums = own,
+                           .first = static_cast<std::uint64_t>(p.first),
+                           .tensor = static_cast<std::uint64_t>(p.index)});
+    }
+  });
+}
+
+// Operands are numbered in the order of layers and their words: X of all experts, W, dY.
+std::string Trainer::scaling_digest() const {
+  const Parameters& parameters = impl_->loop.parameters();
+  if (!parameters.scaling_of_inputs().history) return "";
+  return digest_of(*impl_, false, [&](const Stream& stream, Tensor<std::uint64_t> own) {
+    std::uint64_t number = std::uint64_t{5} << 32;
+    const auto add = [&](const Fp8Delayed& operand, std::int64_t e) {
+      const std::int64_t length = operand.history.cols;
+      stream.submit(
+          Digest{.values = bits_of(operand.history, e, 0, length), .sums = own, .tensor = number});
+      stream.submit(Digest{.values = bits_of(operand.exponent, 0, e, 1),
+                           .sums = own,
+                           .first = static_cast<std::uint64_t>(length),
+                           .tensor = number});
+    };
+    for (const ParameterSpec& spec : parameters.specs()) {
+      if (!spec.fp8_layer) continue;
+      const Fp8Weight& fp8 = parameters[spec.index].fp8;  // Absent on ranks of other stages.
+      for (const Fp8Delayed* operand : {&fp8.delayed_x, &fp8.delayed, &fp8.delayed_dy}) {
+        for (std::int64_t e = 0; e < spec.experts; ++e, ++number) {
+          if (fp8) add(*operand, e);
+        }
+      }
+    }
+  });
 }
 
 Counters Trainer::counters() const {

@@ -67,7 +67,7 @@ TEST(Generator, LengthensNoDocumentThatGraphsHaveToFit) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     Scenario s = short_documents;
     Choices choices(seed);
-    draw_fp8(choices, s);
+    draw_fp8(choices, false, s);
     EXPECT_TRUE(captures_what_it_asks(s)) << "seed " << seed << "\n" << to_yaml(s);
     wide += s.numerics.front() == Numerics::fp8 && s.model.hidden == 144;
   }

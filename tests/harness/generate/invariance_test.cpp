@@ -111,7 +111,6 @@ void take_another_offloading(Scenario& s, Choices& c) {
   std::erase_if(s.checker.delays, [](const Scenario::Delay& delay) {
     return delay.stream == DelayStream::d2h || delay.stream == DelayStream::h2d;
   });
-  if (multiplies_fp8(s)) return;  // Not built.
   if (!has_graphs(s) || s.cuda_graph.warmup_steps > 0) {
     for (const OffloadModule module : offloadable_modules(s)) {
       if (c.one_in(2) && !is_computed_again(s, module)) s.offload.modules.push_back(module);
