@@ -30,7 +30,7 @@ class StepBatches {
   bool fits(int microbatch) const { return at(all_, microbatch) >= 0; }
   bool all_fit() const;
   Unreplayable reason(int microbatch) const { return at(reasons_, microbatch); }
-  // Of the whole step.
+  // The whole step's.
   Unreplayable reason() const;
   // Tokens of documents in this rank's microbatch.
   std::int64_t tokens_in(int microbatch) const { return at(own_tokens_, microbatch); }

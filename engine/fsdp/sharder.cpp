@@ -18,26 +18,26 @@ Sharder::Sharder(const Stream& compute, Communicator& communicator, const Scenar
       weights_(compute, communicator, scenario.fsdp, layout, parameters),
       gradients_(compute, weights_.stream(), communicator, scenario.fsdp, layout, parameters) {}
 
-void Sharder::attach(Hooks& hooks) {
+void Sharder::attach(Hooks& hooks, bool has_head) {
   for (int unit = 0; unit < static_cast<int>(layout_.units.size()); ++unit) {
     const Unit& u = at(layout_.units, unit);
     switch (u.kind) {
       case Unit::Kind::embedding:
-        attach_unit(hooks, unit, Modules::embedding(), Modules::embedding());
+        attach_unit(hooks, unit, Modules::embedding(), Modules::embedding(), has_head);
         break;
       case Unit::Kind::blocks:
         attach_unit(hooks, unit, Modules::layer(u.first_layer),
-                    Modules::layer(u.first_layer + u.layers - 1));
+                    Modules::layer(u.first_layer + u.layers - 1), has_head);
         break;
       case Unit::Kind::head:
-        attach_unit(hooks, unit, modules_.head(), modules_.head());
+        attach_unit(hooks, unit, modules_.head(), modules_.head(), has_head);
     }
   }
 }
 
 // The hooks ahead of and behind a backward pass are handlers that the forward hooks attach, as FSDP
 // has them: on the output of the unit's last module, and on the input of its first one.
-void Sharder::attach_unit(Hooks& hooks, int unit, int first, int last) {
+void Sharder::attach_unit(Hooks& hooks, int unit, int first, int last, bool has_head) {
   const auto gather = [this, unit](const HookCall&) { weights_.enter(unit); };
   const auto release = [this, unit](const HookCall&) { weights_.leave(unit); };
   hooks.add(first, HookPoint::forward_pre, gather);
@@ -49,8 +49,8 @@ void Sharder::attach_unit(Hooks& hooks, int unit, int first, int last) {
   hooks.wrap(last, HookPoint::forward_post, gather);
   hooks.wrap(first, HookPoint::forward_pre, release);
   // The head's backward pass begins the gradient of a tied embedding, and the embedding's backward
-  // pass completes it.
-  const bool begun_by_head = tied_ && first == Modules::embedding();
+  // pass completes it. The head of another stage sends its part.
+  const bool begun_by_head = tied_ && has_head && first == Modules::embedding();
   hooks.add(begun_by_head ? modules_.head() : last, HookPoint::backward_pre,
             [this, unit](const HookCall&) { gradients_.enter(unit); });
   hooks.add(first, HookPoint::backward_post,
@@ -67,6 +67,11 @@ static bool is_in(const Unit& unit, const Chunk& chunk) {
       return chunk.is_last;
   }
   return false;
+}
+
+void Sharder::prefetch(const Chunk& first) {
+  weights_.prefetch(static_cast<int>(
+      std::ranges::count_if(layout_.units, [&](const Unit& unit) { return is_in(unit, first); })));
 }
 
 void Sharder::begin(const std::vector<Pass>& passes, const std::vector<Chunk>& chunks) {

@@ -20,11 +20,12 @@ class Sharder {
 
   // Every unit is gathered before its first module, released after its last one, and reduced after
   // its backward pass.
-  void attach(Hooks& hooks);
+  // `has_head`: of a tied embedding, in the same stage.
+  void attach(Hooks& hooks, bool has_head);
   void initialize() { gradients_.initialize(); }
 
   // Called before passes that are not known yet, if they run outside of a graph.
-  void prefetch() { weights_.prefetch(); }
+  void prefetch(const Chunk& first);
   // These surround passes: forward passes only, passes of some microbatches of a step, or passes
   // that complete the step. The second function makes compute wait for every reduction; the third
   // leaves that wait to the readers of the sums.
@@ -52,6 +53,7 @@ class Sharder {
   void refresh(int unit) { weights_.refresh(unit); }
   // Compute waits for the gather of a unit that is resident.
   void await_weights(int unit) { weights_.await(unit); }
+  void order_after(const Stream& stream, int unit) { weights_.order_after(stream, unit); }
   bool is_resident(int unit) const { return weights_.is_resident(unit); }
   // These are called before and after a graph that contains gathers.
   void drain() { weights_.drain(); }
@@ -63,7 +65,7 @@ class Sharder {
   void append_addresses(std::vector<const void*>& table) const;
 
  private:
-  void attach_unit(Hooks& hooks, int unit, int first, int last);
+  void attach_unit(Hooks& hooks, int unit, int first, int last, bool has_head);
 
   Communicator& communicator_;
   const ShardLayout& layout_;

@@ -70,10 +70,10 @@ void WeightBuffers::append_addresses(std::vector<const void*>& table) const {
 
 // ---- Passes -------------------------------------------------------------------------------------
 
-void WeightBuffers::prefetch() {
-  std::vector<int> units(layout_.units.size());
-  std::iota(units.begin(), units.end(), 0);
-  begin(std::move(units));
+void WeightBuffers::prefetch(int units) {
+  std::vector<int> first(units);
+  std::iota(first.begin(), first.end(), 0);
+  begin(std::move(first));
 }
 
 void WeightBuffers::begin(std::vector<int> uses) {
@@ -90,6 +90,11 @@ void WeightBuffers::begin(std::vector<int> uses) {
 
 void WeightBuffers::await(int unit) {
   if (strategy_ != Sharding::no_shard && is_resident(unit)) wait(*holding(unit));
+}
+
+void WeightBuffers::order_after(const Stream& stream, int unit) {
+  const Slot& of_unit = *holding(unit);
+  if (of_unit.state == State::gathering) stream.wait(of_unit.gathered);
 }
 
 void WeightBuffers::enter(int unit) {
@@ -194,7 +199,7 @@ std::vector<WeightBuffers::Shard> WeightBuffers::shards(int unit, const Slot& to
     const void* const from = bucket.narrow ? copy : own.weight.data;
     const std::size_t bytes = bucket.shard * bucket.element_bytes();
     all.push_back({buckets[i], to.memory + memory.offsets[i], from, bytes});
-    if (!layout_.is_empty(bucket, compute_.device().place.rank)) with_rows.push_back(all.back());
+    if (!layout_.is_empty(bucket, communicator_.rank())) with_rows.push_back(all.back());
   }
   // A rank whose shard is empty takes part too: the others wait for it.
   const std::vector<Shard>& called = *faulty("empty-shard-skips-its-collective", &all, &with_rows);
@@ -205,7 +210,7 @@ void WeightBuffers::exchange(int unit, Slot& slot, const Slot& to) {
   Device& device = compute_.device();
   const StepLocationScope scope(device, -1, "gather");
   const std::vector<Shard> all = shards(unit, to);
-  const bool second = device.place.rank == 1;
+  const bool second = communicator_.rank() == 1;
   const bool second_captures = second && device.recording() >= 0;
   communicator_.grouped([&] {
     for (std::size_t n = 0; n < all.size(); ++n) {

@@ -24,14 +24,16 @@ class WeightBuffers {
   ~WeightBuffers();  // Waits for gathers that are under way, because the memory of other ranks is
                      // freed with their trainers.
 
-  // Announces passes that use units in this order. Units that are used first may be gathered before
-  // the passes are known, because every sequence begins with a forward pass.
-  void prefetch();
+  // Announces passes that use units in this order. The units of the first chunk, which are the
+  // first `units`, may be gathered before the passes are known, because every sequence begins with
+  // a forward pass through it.
+  void prefetch(int units);
   void begin(std::vector<int> uses);
   void await(int unit);  // Compute may read the weights of a unit that is resident.
-  void enter(int unit);  // Compute may read the weights of the unit.
-  void leave(int unit);  // Compute has read them.
-  void end() const;      // Every announced use is over.
+  void order_after(const Stream& stream, int unit);  // The same for another stream.
+  void enter(int unit);                              // Compute may read the weights of the unit.
+  void leave(int unit);                              // Compute has read them.
+  void end() const;                                  // Every announced use is over.
 
   const Stream& stream() const { return stream_; }
 

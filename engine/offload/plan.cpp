@@ -418,6 +418,14 @@ std::optional<int> OffloadPlan::slot_to_come(const std::vector<Pass>& passes,
   return same_set ? std::nullopt : std::optional(next);
 }
 
+bool OffloadPlan::moves_input() const {
+  return std::any_of(groups.begin(), groups.end(), [](const OffloadGroup& group) {
+    return !group.is_resident &&
+           std::any_of(group.tensors.begin(), group.tensors.end(),
+                       [](const OffloadTensor& tensor) { return tensor.written < 0; });
+  });
+}
+
 // The groups of one chunk, on the time line of its own segments.
 static OffloadPlan groups_of_chunk(const Scenario& scenario, const std::vector<Segment>& own,
                                    const Chunk& chunk) {

@@ -87,6 +87,8 @@ struct OffloadPlan {
   bool captured = false;        // Some copies are nodes of partial graphs.
 
   bool empty() const { return buffers.empty(); }
+  // Whether the chunk's input leaves, which is there before its first segment.
+  bool moves_input() const;
   // The step of the backward pass of a segment; `segments` is the head. The step of its forward
   // pass is the segment.
   int backward_step(int segment) const { return 2 * segments + 1 - segment; }

@@ -117,7 +117,7 @@ class Endpoint {
   // The membership's mutex protects these.
   bool is_served_ = false, rank_waits_ = false, is_needed_ = false, ended_ = false;
   std::uint64_t waits_ = 0;         // How often the rank has waited.
-  std::condition_variable change_;  // Of `is_needed_` and `ended_`.
+  std::condition_variable change_;  // `is_needed_` or `ended_` is another.
   std::thread thread_;
 };
 

@@ -105,15 +105,24 @@ class Parts {
     }
   }
 
-  // The losses of microbatch m lie in column or row m.
+  // The losses of microbatch m lie in column or row m. The last stage has them, and each layer's
+  // stage its router losses.
   void add_losses() {
     const Tensor<float> losses = loop_.losses(), routers = loop_.router_losses();
     const std::int64_t all = progress_.microbatches;
     for (std::int64_t number = rank_, m = 0; number < all; number += ranks_, ++m) {
-      add({"losses", 1, all, number, false, {}}, losses.columns(m, 1));
+      if (loop_.has_head()) add({"losses", 1, all, number, false, {}}, losses.columns(m, 1));
       if (!routers) continue;
-      add({"router_losses", all, routers.cols, number * routers.cols, false, {}},
-          tensor(routers.data + m * routers.pitch, 1, routers.cols));
+      const std::int64_t first = number * routers.cols;
+      float* const row = routers.data + m * routers.pitch;
+      if (2 * std::ssize(loop_.expert_states()) == routers.cols) {
+        add({"router_losses", all, routers.cols, first, false, {}}, tensor(row, 1, routers.cols));
+        continue;
+      }
+      for (const ExpertState& expert : loop_.expert_states()) {
+        add({"router_losses", all, routers.cols, first + 2 * expert.number, false, {}},
+            tensor(row + 2 * expert.number, 1, 2));
+      }
     }
   }
 

@@ -13,8 +13,15 @@ bool StepLoop::replays(std::int64_t step) const {
   return impl != GraphImpl::none && warm >= scenario_.cuda_graph.warmup_steps;
 }
 
+bool StepLoop::has_regions() const {
+  return std::ranges::any_of(chunks_, [this](const Chunk& chunk) {
+    return std::ranges::any_of(segments_of(chunk),
+                               [](const Segment& segment) { return segment.region >= 0; });
+  });
+}
+
 void StepLoop::prepare_graphs(std::int64_t step) {
-  if (!replays(step)) return;
+  if (!replays(step) || (transfers_ && !has_regions())) return;
   const std::vector<std::int64_t>& steps = scenario_.training.recapture_at;
   const bool due = !graphs_.empty() && std::find(steps.begin(), steps.end(), step) != steps.end();
   counters_.recaptures += due;

@@ -115,7 +115,7 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
                                                       model_->most_filled(), most_set_aside());
   }
   if (sharder_) {
-    sharder_->attach(hooks_);
+    sharder_->attach(hooks_, chunks_.back().is_last);
     sharder_->initialize();
     quantise_shards(0);
     sharder_->refresh();
@@ -124,9 +124,17 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
   receive_tied_weight();
 }
 
-void StepLoop::send_tied_weight() {
+void StepLoop::await_tied_weight_sent() {
   if (transfers_ && scenario_.model.tied_embedding && chunks_.front().is_first)
-    transfers_->send_weight(parameters_.tied_weight());
+    transfers_->await_weight_sent();
+}
+
+void StepLoop::send_tied_weight() {
+  if (!transfers_ || !scenario_.model.tied_embedding || !chunks_.front().is_first) return;
+  const bool gathered = sharder_ && scenario_.fsdp.strategy != Sharding::no_shard;
+  transfers_->send_weight(parameters_.tied_weight(), [&](const Stream& stream) {
+    if (gathered) sharder_->order_after(stream, 0);
+  });
 }
 
 void StepLoop::receive_tied_weight() {
@@ -190,7 +198,8 @@ void StepLoop::start(std::int64_t step, const StepData& data, bool continued) {
 
 // Gathers run while documents are loaded. A graph of all passes brings its own gathers.
 void StepLoop::prefetch_weights() {
-  if (sharder_ && scenario_.cuda_graph.impl != GraphImpl::full_iteration) sharder_->prefetch();
+  if (sharder_ && scenario_.cuda_graph.impl != GraphImpl::full_iteration)
+    sharder_->prefetch(chunks_.front());
 }
 
 // Codes last only of weights that stay gathered, for which compute waits unit by unit.
@@ -379,7 +388,8 @@ void StepLoop::train_passes(int first, int end, bool replay) {
   for (std::size_t i = 0; i < passes.size(); ++i) {
     MicrobatchPass pass = pass_of(passes[i].microbatch, true, replay, passes[i].chunk);
     pass.prefetch = offloader(pass).plan().slot_to_come(passes, i);
-    const bool captured = pass.replay && graphs_.has_bucket(pass.bucket);
+    const bool captured =
+        pass.replay && (graphs_.has_bucket(pass.bucket) || (transfers_ && !has_regions()));
     pass.replay = faulty("eviction-leaves-the-bucket-eager", pass.replay, captured);
     if (pass.replay && !captured) capture_bucket(pass.bucket);  // The bucket's graphs were evicted.
     if (passes[i].forward) {
@@ -555,7 +565,8 @@ void StepLoop::evaluation(bool replay) {
     if (one_bucket) pass.bucket = packs_.largest_bucket();
     if (pass.replay) {
       pass.slot = chunk_of(pass).first_slot;  // Where its graphs were captured.
-      if (!graphs_.has_bucket(pass.bucket)) capture_bucket(pass.bucket);
+      const bool captured = graphs_.has_bucket(pass.bucket) || (transfers_ && !has_regions());
+      if (!captured) capture_bucket(pass.bucket);
     }
     forward(pass);
     // A capture of a whole evaluation runs nothing.

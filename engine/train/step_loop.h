@@ -59,6 +59,8 @@ class StepLoop {
   // A tied embedding of several stages, on the first and on the last of them: behind each change of
   // the weight.
   void send_tied_weight();
+  // Compute may write the weight without an exchange of all ranks before.
+  void await_tied_weight_sent();
   void receive_tied_weight();
   // The exchange alone, which counts as none of a roll.
   void exchange_amaxes() const;
@@ -73,6 +75,7 @@ class StepLoop {
   // off.
   Tensor<float> router_losses() const { return router_losses_; }
   const std::vector<ExpertState>& expert_states() const { return model_->expert_states(); }
+  bool has_head() const { return chunks_.back().is_last; }  // This stage.
   RunCounters counters() const;
   const GraphSet& graphs() const { return graphs_; }
   Sharder* sharder() { return sharder_.get(); }  // Null without sharding and without other ranks.
@@ -106,6 +109,7 @@ class StepLoop {
   // One microbatch (step_passes.cpp).
   void forward(const MicrobatchPass& pass);
   void build_metadata(const PassContext& context, const DocumentTable& table);
+  bool ends_first_layer(const MicrobatchPass& pass, int segment) const;
   Transfers::Of transfer_of(const MicrobatchPass& pass) const;
   void keep_router_losses(const MicrobatchPass& pass);
   // These surround the passes of the time line's steps (engine/memory/tensor_lives.h), if slots
@@ -170,6 +174,8 @@ class StepLoop {
 
   // Graphs (step_graphs.cpp).
   bool replays(std::int64_t step) const;
+  // A stage may have none of the captured parts.
+  bool has_regions() const;
   void prepare_graphs(std::int64_t step);
   void train_full_iteration(std::int64_t step);
   void report_iteration();

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "engine/train/step_loop.h"
@@ -72,7 +73,8 @@ void StepLoop::forward(const MicrobatchPass& pass) {
     copies.enter_forward(i, slot);
     before_step(pass, i);
     run_segment(pass, at(segments_, first + i), true);
-    if (transfers_ && !pass.training && i == 0) transfers_->release(pass.slot);
+    const bool was_read = transfers_ && !pass.training && ends_first_layer(pass, i);
+    if (was_read) transfers_->release(pass.slot);
     behind_step(pass, i);
     if (pass.training) copies.leave_forward(i, slot);
   }
@@ -84,12 +86,20 @@ void StepLoop::forward(const MicrobatchPass& pass) {
   if (pass.training) copies.leave_forward(end, slot);
 }
 
+// Behind that nothing of an evaluation reads the chunk's input.
+bool StepLoop::ends_first_layer(const MicrobatchPass& pass, int segment) const {
+  const Chunk& chunk = chunk_of(pass);
+  return std::ranges::any_of(
+      at(segments_, chunk.first_segment + segment).parts,
+      [&](const Part& part) { return part.layer == chunk.first_layer && part.end == Stage::end; });
+}
+
 void StepLoop::begin_forward(const PassContext& context, const MicrobatchPass& pass) {
   const Chunk& chunk = chunk_of(pass);
   if (transfers_ && !chunk.is_first) {
     context.part("chunk input");
-    // Whoever may use the memory of the slot's tensors for others has the compute stream wait.
-    if (poisons_padding_ || !offloader(pass).plan().empty()) transfers_->release(pass.slot);
+    // Memory that other tensors had is free behind what compute has waited for.
+    if (poisons_padding_ || offloader(pass).plan().moves_input()) transfers_->release(pass.slot);
     return transfers_->receive_input(chunk, pass.slot, transfer_of(pass), model_->input(pass.slot));
   }
   if (!chunk.is_first) {

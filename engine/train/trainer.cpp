@@ -232,6 +232,7 @@ void Trainer::Impl::update_shards(const Stream& stream) {
       const bool is_due = !loop.gathers_codes();
       const bool gathers = faulty("weights-not-gathered-after-the-optimizer", is_due, false);
       if (gathers) sharder.refresh(unit);
+      if (at(units, unit).kind == Unit::Kind::embedding) loop.send_tied_weight();
     }
   }
   if (!loop.gathers_codes()) return;

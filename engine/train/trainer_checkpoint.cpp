@@ -67,9 +67,13 @@ void Trainer::save(const std::string& path) const {
   state.metadata.merge(metadata_of(progress));
   for (ResidentShard& shard : my.shards_at(progress)) {
     shard.stored.values = shard.counts ? halves(my.read(shard.counts)) : read(shard.values);
+    // No rank has all of several stages, and the ranks of a stage have the same but for shards.
+    const bool repeats = my.several_stages() && shard.stored.on_every_rank && my.replica() > 0;
+    if (repeats) shard.stored.values.clear();
+    if (my.several_stages()) shard.stored.on_every_rank = false;
     state.shards.push_back(std::move(shard.stored));
   }
-  write_run(path, identity, state, my.communicator());
+  write_run(path, identity, state, my.of_all());
 }
 
 // Throws unless these ranks can continue from there.
@@ -92,6 +96,18 @@ void Trainer::Impl::require_continuable(const std::string& path, const Progress&
         ": with no_shard and optim only as many ranks can go on, since each has folded "
         "its own gradients");
   }
+}
+
+void Trainer::Impl::hand_over_tied_weight() {
+  const bool hands_over = faulty("load-leaves-the-tied-copy", true, false);
+  if (!hands_over) return;
+  loop.send_tied_weight();
+  loop.receive_tied_weight();
+}
+
+static void settle_tied_weight(StepLoop& loop) {
+  const bool settles = faulty("load-beside-the-tied-weight", true, false);
+  if (settles) loop.await_tied_weight_sent();
 }
 
 static void settle_gathers(Sharder* sharder) {
@@ -124,6 +140,7 @@ void Trainer::load(const std::string& path) {
   });
   // Gathers that are under way read the weights that are written now.
   settle_gathers(my.loop.sharder());
+  settle_tied_weight(my.loop);
   for (const ExpertState& expert : my.loop.expert_states()) {
     if (expert.bias) my.write(expert.step, std::vector<std::int32_t>(expert.step.size()));
   }
@@ -133,6 +150,7 @@ void Trainer::load(const std::string& path) {
   my.loop.parameters().round(my.loop.compute());
   quantise_again(my.loop, progress.steps);
   gather_again(my.loop.sharder());
+  my.hand_over_tied_weight();
   my.steps_done = faulty("checkpoint-forgets-the-step", progress.steps, 0);
   my.steps_loaded = my.steps_done;
   my.microbatches_done = progress.microbatches / my.ranks();
@@ -144,6 +162,7 @@ void Trainer::set_weights(const std::map<std::string, std::vector<float>>& whole
   Impl& my = *impl_;
   require(my.steps_done == 0 && !my.started, "weights are set before the first step");
   settle_gathers(my.loop.sharder());
+  my.loop.await_tied_weight_sent();
   for (const ParameterView& view : parameters()) {
     const auto found = whole.find(view.name);
     if (found == whole.end()) throw std::invalid_argument(view.name + " is missing");
@@ -157,6 +176,7 @@ void Trainer::set_weights(const std::map<std::string, std::vector<float>>& whole
   my.loop.parameters().round(my.loop.compute());
   my.loop.quantise_shards(0);
   gather_again(my.loop.sharder());
+  my.hand_over_tied_weight();
 }
 
 // What of the stored values goes on: all of them, but for faults.

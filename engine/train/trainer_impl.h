@@ -65,6 +65,7 @@ struct Trainer::Impl {
   Progress progress() const;
   std::vector<ResidentShard> shards_at(const Progress& progress) const;
   void require_continuable(const std::string& path, const Progress& progress) const;
+  void hand_over_tied_weight();
   void restore(const ResidentShard& shard, const TensorShard& stored) const;
   void restore_counts(const ResidentShard& shard, const TensorShard& stored) const;
 

@@ -113,8 +113,10 @@ void Transfers::await_sent(const Chunk& chunk) const {
   if (waits) ranks_.await_sent(compute_, rank_at(chunk.stage_behind()));
 }
 
-void Transfers::send_weight(const MemoryRange& weight) {
+void Transfers::send_weight(const MemoryRange& weight,
+                            const std::function<void(const Stream&)>& behind) {
   has_sent_weight_ = true;
+  behind(forward_.send);
   send(forward_, {kWeight}, weight, stages_ - 1);
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -46,8 +47,10 @@ class Transfers {
   // A tied weight, behind each change of it: the first stage sends it, and the last receives it
   // into its copy. All ranks have exchanged the norm before the change, so no pass reads the copy
   // any more, and a pass that is to read it receives its input behind the weight.
-  void send_weight(const MemoryRange& weight);
+  // `behind` has the stream wait for what writes the weight beside compute.
+  void send_weight(const MemoryRange& weight, const std::function<void(const Stream&)>& behind);
   void receive_weight(const MemoryRange& weight);
+  void await_weight_sent() const { ranks_.await_sent(compute_, rank_at(stages_ - 1)); }
 
  private:
   // Two streams for each direction: what waits for its receiver holds up nothing else.

@@ -43,13 +43,15 @@ Lane lane_named(const std::string& stream) {
 }
 
 DeclaredOrder declared_order(const Scenario& scenario) {
-  DeclaredOrder declared{.max_inflight = scenario.offload.max_inflight,
-                         .captured_copies = scenario.offload.captured,
-                         .rotates = scenario.offload.pool_slack > 0,
-                         .copies_may_be_empty = scenario.model.moe.host_sync,
-                         .gradient_slots = scenario.fsdp.strategy == Sharding::optim_grads ||
-                                           scenario.fsdp.strategy == Sharding::optim_grads_params,
-                         .whole_steps = scenario.cuda_graph.impl == GraphImpl::full_iteration};
+  DeclaredOrder declared{
+      .max_inflight = scenario.offload.max_inflight,
+      .captured_copies = scenario.offload.captured,
+      .rotates = scenario.offload.pool_slack > 0,
+      .copies_may_be_empty = scenario.model.moe.host_sync,
+      .gradient_slots = scenario.fsdp.strategy == Sharding::optim_grads ||
+                        scenario.fsdp.strategy == Sharding::optim_grads_params,
+      .whole_steps = scenario.cuda_graph.impl == GraphImpl::full_iteration,
+      .inputs_leave = scenario.parallel.pipeline > 1 && !scenario.offload.modules.empty()};
   const std::vector<Scenario::Block> blocks = scenario.blocks();
   for (const Scenario::Block& block : blocks) {
     for (int layer = block.first; layer < block.first + block.count; ++layer) {
@@ -58,7 +60,7 @@ DeclaredOrder declared_order(const Scenario& scenario) {
     }
   }
   std::int64_t end = 0;
-  for (const std::int64_t count : blocks_of_pieces(std::ssize(blocks), scenario.parallel.chunks)) {
+  for (const std::int64_t count : blocks_of_pieces(std::ssize(blocks), pieces_of(scenario))) {
     end += count;
     for (std::int64_t block = end - count; block < end; ++block) {
       const bool is_last = block + 1 == end && end < std::ssize(blocks);
@@ -74,7 +76,8 @@ void NeededOrder::performs(const Item& item, const std::vector<Touch>& touches, 
   const std::uint64_t time = has.at(item.thread);
   if (!stretches_.goes_on(item.thread, item.work, in_groups(item.lane))) judge(item.thread);
   Clock& needed = needed_[item.thread];
-  if (is_free(item.lane, item.work)) needed.join(has);
+  const bool behind_transfers = declared_.inputs_leave && item.lane == Lane::copies_back;
+  if (is_free(item.lane, item.work) || behind_transfers) needed.join(has);
   justify(item, touches);
   needed.reach(item.thread, time);
   Stretch& stretch =
@@ -132,6 +135,7 @@ void NeededOrder::justify(const Item& item, const std::vector<Touch>& touches) {
   }
   if (item.lane == Lane::gathers) needed.join(rank.outside_of_passes);
   if (item.lane == Lane::copies_out && declared_.rotates) needed.join(rank.brought_back);
+  if (declared_.inputs_leave && item.stream == "receive forward") needed.join(rank.submitted);
   if (declared_.captured_copies) needed.join(queue(rank, item.lane));
   if (item.lane == Lane::copies_back) {
     needed.join(rank.submitted);

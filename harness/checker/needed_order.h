@@ -46,8 +46,11 @@ struct DeclaredOrder {
   // By layer: behind it a chunk ends, and another one comes. No pass of the head runs beside what
   // is copied back for its backward pass.
   std::vector<bool> ends_a_chunk = {};
-  bool gradient_slots = false;             // Units take turns in slots for gradients.
-  bool whole_steps = false;                // Graphs hold whole steps.
+  bool gradient_slots = false;  // Units take turns in slots for gradients.
+  bool whole_steps = false;     // Graphs hold whole steps.
+  // Stages offload: one receives its input into memory that other tensors have had, behind all of
+  // compute, and copies back wait for what compute waits for, as the gradient of another stage.
+  bool inputs_leave = false;
   std::vector<int> stretch_of_layer = {};  // The first layer of what one graph may hold.
 };
 DeclaredOrder declared_order(const Scenario& scenario);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "harness/expect/graph_memory.h"
 #include "harness/expect/launches.h"
@@ -135,6 +136,17 @@ std::int64_t documents_of_a_microbatch(const Scenario& scenario) {
   return most;
 }
 
+// Stages that capture something; 1 where there is one stage.
+std::int64_t stages_with_regions(const Scenario& scenario) {
+  if (scenario.parallel.pipeline == 1) return 1;
+  const std::vector<std::int64_t> stages = stages_of_layers(scenario);
+  std::set<std::int64_t> with;
+  for (const Scenario::Block& block : scenario.blocks()) {
+    for (const int layer : captured_symbols(scenario, block)) with.insert(at(stages, layer));
+  }
+  return std::ssize(with);
+}
+
 // Without a limit nothing is captured twice but where the scenario says so; with one the sizes of
 // graphs decide. `collectives`: those of all else.
 void add_captures(const Scenario& scenario, const DataSource& data, const ShardingPlan& plan,
@@ -189,7 +201,8 @@ void add_graphs(const Scenario& scenario, const Totals& totals, std::int64_t reg
   }
   // A graph of a whole iteration is captured when a step fits: a recapture with none since the last
   // is no recapture.
-  list.push_back(exactly(Counter::recaptures, stages * std::ssize(scenario.training.recapture_at),
+  list.push_back(exactly(Counter::recaptures,
+                         stages_with_regions(scenario) * std::ssize(scenario.training.recapture_at),
                          "training.recapture_at, each with graphs to tear down"));
 }
 

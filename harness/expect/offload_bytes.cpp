@@ -142,24 +142,40 @@ std::vector<bool> captured_layers(const Scenario& scenario) {
   return whole;
 }
 
-std::int64_t chunk_of(const Scenario& scenario, int layer) {
+// A piece is a chunk of some stage.
+std::int64_t piece_of(const Scenario& scenario, int layer) {
   const std::vector<Scenario::Block> blocks = scenario.blocks();
-  std::int64_t chunk = 0, end = 0;
-  for (const std::int64_t count : blocks_of_pieces(std::ssize(blocks), scenario.parallel.chunks)) {
+  std::int64_t piece = 0, end = 0;
+  for (const std::int64_t count : blocks_of_pieces(std::ssize(blocks), pieces_of(scenario))) {
     end += count;
     if (layer < at(blocks, end - 1).first + at(blocks, end - 1).count) break;
-    ++chunk;
+    ++piece;
   }
-  return chunk;
+  return piece;
+}
+
+// Each stage keeps the last of its groups.
+std::vector<Group> going_groups(const Scenario& scenario) {
+  const std::vector<std::int64_t> stages = stages_of_layers(scenario);
+  std::vector<std::int64_t> all(scenario.parallel.pipeline), gone(all.size());
+  std::vector<Group> groups = groups_of(scenario), going_ones;
+  for (const Group& group : groups) ++at(all, at(stages, group.layer));
+  for (const Group& group : groups) {
+    const std::int64_t stage = at(stages, group.layer);
+    if (at(gone, stage)++ < going(scenario, at(all, stage))) going_ones.push_back(group);
+  }
+  return going_ones;
 }
 
 // When copies back begin is the plan's to say.
 void add_copies_back(const Scenario& scenario, OffloadDemand& demand) {
-  for (const OffloadPlan& plan : plan_offloads(scenario)) {
-    for (const OffloadGroup& group : plan.groups) {
-      if (!group.returns_in_graph) continue;
-      demand.copies_in_graphs += std::ssize(group.tensors);
-      demand.bytes_in_graphs += group.bytes();
+  for (int stage = 0; stage < scenario.parallel.pipeline; ++stage) {
+    for (const OffloadPlan& plan : plan_offloads(scenario, stage)) {
+      for (const OffloadGroup& group : plan.groups) {
+        if (!group.returns_in_graph) continue;
+        demand.copies_in_graphs += std::ssize(group.tensors);
+        demand.bytes_in_graphs += group.bytes();
+      }
     }
   }
 }
@@ -171,8 +187,7 @@ std::int64_t columns_of_codes(std::int64_t rows, std::int64_t experts) {
 }
 
 OffloadDemand offload_demand(const Scenario& scenario) {
-  std::vector<Group> groups = groups_of(scenario);
-  groups.erase(groups.begin() + going(scenario, std::ssize(groups)), groups.end());
+  const std::vector<Group> groups = going_groups(scenario);
   OffloadDemand demand;
   const std::vector<bool> captured = captured_layers(scenario);
   for (const Group& group : groups) {
@@ -181,8 +196,8 @@ OffloadDemand offload_demand(const Scenario& scenario) {
       demand.bytes_in_graphs += group.bytes;
     }
     demand.of_experts += group.of_experts;
-    const std::int64_t chunk = chunk_of(scenario, group.layer);
-    for (const std::int64_t size : group.sizes) demand.sizes.emplace(chunk, size);
+    const std::int64_t piece = piece_of(scenario, group.layer);
+    for (const std::int64_t size : group.sizes) demand.sizes.emplace(piece, size);
     if (group.follows_the_data) {
       (group.has_columns ? demand.per_column : demand.per_pair)[group.layer] += group.row;
     } else {
@@ -194,16 +209,16 @@ OffloadDemand offload_demand(const Scenario& scenario) {
 }
 
 std::vector<StayingModule> staying_modules(const Scenario& scenario) {
-  const std::vector<Group> groups = groups_of(scenario);
-  const std::int64_t n = std::ssize(groups), moving = going(scenario, n);
-  const auto has_group = [&](OffloadModule module, std::int64_t count) {
-    return std::any_of(groups.begin(), groups.begin() + count,
+  const std::vector<Group> groups = groups_of(scenario), go = going_groups(scenario);
+  const std::int64_t n = std::ssize(groups), moving = std::ssize(go);
+  const auto has_group = [&](OffloadModule module, const std::vector<Group>& list) {
+    return std::any_of(list.begin(), list.end(),
                        [&](const Group& group) { return group.module == module; });
   };
   std::vector<StayingModule> list;
   for (const OffloadModule module : scenario.offload.modules) {
-    if (has_group(module, moving)) continue;
-    if (has_group(module, n)) {
+    if (has_group(module, go)) continue;
+    if (has_group(module, groups)) {
       list.push_back({module, "offload.fraction keeps the last " + std::to_string(n - moving) +
                                   " of " + std::to_string(n) +
                                   " groups on the device, and all of its groups are among them"});

@@ -24,7 +24,7 @@ struct OffloadDemand {
   // Under offload.captured: the copies of a microbatch that are nodes of graphs, to the host as the
   // scenario says, and back where the plan puts them; and their bytes.
   std::int64_t copies_in_graphs = 0, bytes_in_graphs = 0;
-  // Chunk and bytes of the tensors that go, at their largest: each chunk has a pool of its own.
+  // Piece and bytes of the tensors that go, at their largest: each chunk has a pool of its own.
   std::set<std::pair<std::int64_t, std::int64_t>> sizes;
 };
 

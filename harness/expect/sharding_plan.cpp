@@ -110,20 +110,35 @@ class Planner {
   void place_units() {
     const Scenario::Fsdp& fsdp = scenario_.fsdp;
     if (!fsdp.double_buffer || fsdp.strategy < optim_grads) return;
-    std::vector<std::int64_t> sizes(plan_.units);
+    std::vector<std::int64_t> sizes(plan_.units), stages(plan_.units);
     for (const PlannedBucket& bucket : plan_.buckets) {
       if (bucket.unit >= 0) at(sizes, bucket.unit) += bucket.elements;
     }
+    const std::vector<std::int64_t> of_layers = stages_of_layers(scenario_);
+    for (std::size_t layer = 0; layer < of_layers.size(); ++layer)
+      at(stages, units_[layer]) = of_layers[layer];
+    for (std::int64_t stage = 0; stage < scenario_.parallel.pipeline; ++stage)
+      place_units_of(stage, sizes, stages);
+  }
+
+  // Each stage has slots of its own.
+  void place_units_of(std::int64_t stage, const std::vector<std::int64_t>& sizes,
+                      const std::vector<std::int64_t>& stages) {
+    std::vector<std::int64_t> own;
+    for (int unit = 0; unit < plan_.units; ++unit) {
+      if (at(stages, unit) == stage) own.push_back(at(sizes, unit));
+    }
     const auto members = [&](std::int64_t size) {
-      return std::count(sizes.begin(), sizes.end(), size);
+      return std::count(own.begin(), own.end(), size);
     };
     const std::int64_t pooled =
-        *std::max_element(sizes.begin(), sizes.end(),
+        *std::max_element(own.begin(), own.end(),
                           [&](std::int64_t a, std::int64_t b) { return members(a) < members(b); });
     for (int unit = 0; unit < plan_.units; ++unit) {
+      if (at(stages, unit) != stage) continue;
       const bool fits = at(sizes, unit) == pooled;
       if (fits) plan_.pooled.push_back(unit);
-      if (!fits && fsdp.persist_buf_on_alloc_fail) plan_.persistent.push_back(unit);
+      if (!fits && scenario_.fsdp.persist_buf_on_alloc_fail) plan_.persistent.push_back(unit);
     }
   }
 
@@ -145,28 +160,50 @@ std::int64_t resident(const Scenario& scenario, const ShardingPlan& plan) {
                                                       : std::ssize(plan.buckets);
 }
 
-// Passes of a step: as many forward passes as may be in flight, then one backward, one forward.
-std::vector<bool> passes(std::int64_t microbatches, std::int64_t in_flight) {
-  std::vector<bool> forward;
-  for (std::int64_t f = 0, b = 0; b < microbatches;) {
-    const bool next = f < microbatches && f - b < in_flight;
-    ++(next ? f : b);
-    forward.push_back(next);
+// The passes of a stage in an evaluation: of each microbatch those through all chunks.
+std::vector<ScheduledPass> forward_passes(const Scenario& scenario, std::int64_t microbatches) {
+  std::vector<ScheduledPass> passes;
+  for (std::int64_t m = 0; m < microbatches; ++m) {
+    for (std::int64_t chunk = 0; chunk < scenario.parallel.chunks; ++chunk)
+      passes.push_back({true, chunk, m});
   }
-  return forward;
+  return passes;
 }
 
-// A unit is gathered for each use but one that follows a use of the same unit.
+// The units of each piece, in order.
+std::vector<std::vector<int>> units_of_pieces(const Scenario& scenario) {
+  const std::vector<int> units = units_of_symbols(scenario);
+  const std::vector<Scenario::Block> blocks = scenario.blocks();
+  std::vector<std::vector<int>> pieces;
+  std::int64_t block = 0;
+  for (std::int64_t left : blocks_of_pieces(std::ssize(blocks), pieces_of(scenario))) {
+    std::vector<int>& own = pieces.emplace_back();
+    for (; left > 0; --left, ++block) {
+      const int unit = at(units, at(blocks, block).first);
+      if (own.empty() || own.back() != unit) own.push_back(unit);
+    }
+  }
+  return pieces;
+}
+
+// A unit is gathered for each use but one that follows a use of the same unit, on each stage.
 std::int64_t unit_gathers(const Scenario& scenario, const ShardingPlan& plan,
-                          const std::vector<bool>& passes) {
+                          std::int64_t microbatches, bool trains) {
   if (scenario.fsdp.strategy != optim_grads_params) return 0;
+  const std::vector<std::vector<int>> pieces = units_of_pieces(scenario);
+  const std::int64_t stages = scenario.parallel.pipeline;
   std::int64_t gathers = 0;
-  int held = -1;
-  for (const bool forward : passes) {
-    for (int i = 0; i < plan.units; ++i) {
-      const int unit = forward ? i : plan.units - 1 - i;
-      if (unit != held) gathers += buckets_of(plan, unit);
-      held = unit;
+  for (std::int64_t stage = 0; stage < stages; ++stage) {
+    int held = -1;
+    for (const ScheduledPass& pass : trains
+                                         ? pass_order(stage_schedule(scenario, stage, microbatches))
+                                         : forward_passes(scenario, microbatches)) {
+      std::vector<int> units = at(pieces, pass.chunk * stages + stage);
+      if (!pass.forward) std::reverse(units.begin(), units.end());
+      for (const int unit : units) {
+        if (unit != held) gathers += buckets_of(plan, unit);
+        held = unit;
+      }
     }
   }
   return gathers;
@@ -225,8 +262,7 @@ std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan&
   const std::int64_t reductions = scenario.fsdp.strategy >= optim_grads ? microbatches
                                   : once                                ? 1
                                                                         : 2;
-  return std::ssize(plan.buckets) * reductions +
-         unit_gathers(scenario, plan, passes(microbatches, scenario.training.in_flight)) +
+  return std::ssize(plan.buckets) * reductions + unit_gathers(scenario, plan, microbatches, true) +
          amax_exchanges_of_step(scenario);
 }
 
@@ -243,7 +279,7 @@ std::int64_t amax_exchanges(const Scenario& scenario) {
 std::int64_t collectives_of_forward_passes(const Scenario& scenario, const ShardingPlan& plan,
                                            std::int64_t microbatches) {
   if (!with_reduction(scenario)) return 0;
-  return unit_gathers(scenario, plan, std::vector<bool>(microbatches, true));
+  return unit_gathers(scenario, plan, microbatches, false);
 }
 
 std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& plan,

@@ -45,7 +45,7 @@ constexpr Part kParts[] = {
 // Other parts may not be built beside chunks, and another depth would not be the schedule's.
 Scenario in_1f1b(Scenario s) {
   if (!depth_follows(s)) return s;
-  s.parallel.chunks = s.parallel.group = 1;
+  s.parallel.pipeline = s.parallel.chunks = s.parallel.group = 1;
   s.parallel.schedule = PipelineSchedule::one_forward_one_backward;
   s.training.in_flight = std::min(s.training.in_flight, fewest_microbatches(s.training));
   return s;

@@ -474,6 +474,10 @@ constexpr Row kRows[] = {
     {Trait::a_zero_fp8_operand, "a zero fp8 operand", kRare,
      [](F f) { return multiplies_fp8(f.s) && f.most_tokens > 0 &&
               !f.s.data.mask.microbatches.empty(); }},
+    {Trait::several_stages, "several stages", kSwitch,
+     [](F f) { return f.s.parallel.pipeline > 1; }},
+    {Trait::stages_with_chunks, "stages with chunks", kSwitch,
+     [](F f) { return f.s.parallel.pipeline > 1 && f.s.parallel.chunks > 1; }},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMostTraits);
@@ -482,11 +486,11 @@ constexpr bool is_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  return std::size(kRows) == static_cast<std::size_t>(Trait::a_zero_fp8_operand) + 1;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::stages_with_chunks) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 // Campaign files of before have a trait's bit where it was.
-static_assert(static_cast<int>(Trait::a_zero_fp8_operand) == 177, "a new trait goes last");
+static_assert(static_cast<int>(Trait::stages_with_chunks) == 179, "a new trait goes last");
 
 }  // namespace
 

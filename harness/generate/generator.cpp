@@ -365,6 +365,33 @@ void draw_schedule(Choices& c, Scenario& s) {
   if (!check_legality(s).empty() || !check_built(s).empty()) s = before;
 }
 
+// Several stages, with several chunks if these are asked for and have blocks and microbatches.
+void cut_into_stages(Choices& c, bool chunks, std::int64_t most, Scenario& s) {
+  Scenario::Parallel& p = s.parallel;
+  const std::int64_t blocks = std::ssize(s.blocks()), fewest = fewest_microbatches(s.training);
+  chunks = chunks && blocks >= 4 && fewest >= 2;
+  p.pipeline = c.between(2, chunks ? std::min({most, blocks / 2, fewest}) : most);
+  p.chunks = chunks ? c.between(2, std::min<std::int64_t>(blocks / p.pipeline, 3)) : 1;
+  p.group = chunks && c.one_in(2) ? c.between(p.pipeline, fewest) : p.pipeline;
+  const auto in_turn =
+      chunks ? PipelineSchedule::interleaved : PipelineSchedule::one_forward_one_backward;
+  p.schedule = c.one_in(3) ? PipelineSchedule::gpipe : in_turn;
+  s.training.in_flight = scheduled_depth(s);
+}
+
+// Behind the schedule, which it replaces, for the same reason. At most 8 ranks.
+void draw_stages(Choices& c, Scenario& s) {
+  if (!c.one_in(3)) return;
+  const Scenario before = s;
+  const std::int64_t blocks = std::ssize(s.blocks());
+  const std::int64_t most = std::min({blocks, std::int64_t{4}, 8 / s.parallel.data});
+  if (most < 2) return;
+  cut_into_stages(c, !c.one_in(3), most, s);
+  const auto works = [&] { return check_legality(s).empty() && check_built(s).empty(); };
+  if (!works()) s.training.resume_at.clear(), s.cuda_graph.shared_memory = false;
+  if (!works()) s = before;
+}
+
 // The features that it needs on. Nothing is drawn where nothing is asked for.
 void draw_outside(Choices& c, const Outside& outside, Swarm& s) {
   if (outside.transports()) {
@@ -478,6 +505,7 @@ std::optional<Scenario> generate_held(Choices& c, Swarm swarm, const Outside& ou
   draw_fp8(c, outside.fp8, s);
   offload_something(s);  // Codes have fewer bytes than the inputs that they stand for.
   draw_schedule(c, s);
+  draw_stages(c, s);
   if (!hold(Part::resumes, s)) return {};
   return s;
 }

@@ -203,12 +203,14 @@ constexpr InvalidEdit kEdits[] = {
     {"L52",
      [](Scenario& s, Choices& c) {
        const std::int64_t blocks = std::ssize(s.blocks());
+       s.parallel.pipeline = 1;
        s.parallel.chunks = std::min<std::int64_t>(blocks + c.between(1, 3), 128);
        take_single_blocks(s);
        return s.parallel.chunks > blocks && order_chunks(s, 1);
      }},
     {"L53",
      [](Scenario& s, Choices& c) {
+       s.parallel.pipeline = 1;
        s.parallel.chunks = std::ssize(s.blocks()) > 1 && c.one_in(2) ? 2 : 1;
        take_single_blocks(s);
        s.parallel.group = 1;
@@ -219,6 +221,7 @@ constexpr InvalidEdit kEdits[] = {
     {"L55",
      [](Scenario& s, Choices& c) {
        if (s.blocks().size() < 2) return false;
+       s.parallel.pipeline = 1;
        s.parallel.chunks = 2;
        take_single_blocks(s);
        return order_chunks(s, fewest_microbatches(s.training) + c.between(1, 3));

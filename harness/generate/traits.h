@@ -185,6 +185,8 @@ enum class Trait : std::uint8_t {
   saturated_codes,
   an_empty_fp8_segment,
   a_zero_fp8_operand,
+  several_stages,
+  stages_with_chunks,
 };
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include "harness/expect/rank_counters.h"
 #include "harness/judge/judged_case.h"
 #include "scenarios/by_one_rank.h"
+#include "scenarios/pass_order.h"
 
 namespace lockstep {
 namespace {
@@ -69,7 +70,7 @@ static RunOutcome run_in_parts(const JudgedCase& one, const ReferenceResults& re
       LocalRanks ranks;
       if (options.ranks != nullptr && !one.ranks_are_processes()) {
         ranks = *options.ranks;
-        ranks.count = static_cast<int>(part.ranks);
+        ranks.count = static_cast<int>(ranks_of_run(scenario));
         options.ranks = &ranks;
       }
       Checker checker(one.checker_options());

@@ -94,7 +94,7 @@ void settle_sharding(Scenario& s) {
     if (left > 0) s.fsdp.unit.push_back(left);
   }
   if (with_sharding(s) && with_partial_graphs(s)) s.fsdp.double_buffer = true;
-  if (s.parallel.data == 1 && s.parallel.transport == Transport::local)
+  if (ranks_of_run(s) == 1 && s.parallel.transport == Transport::local)
     s.parallel.transport = Transport::automatic;
   std::erase_if(s.checker.delays, [&](const Scenario::Delay& delay) {
     const bool exchange =

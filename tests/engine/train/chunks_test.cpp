@@ -99,7 +99,8 @@ TEST(Chunks, ChangeNoBitOfChangingCounts) {
 }
 
 TEST(Chunks, ChangeNoBitOfShardsOnTwoRanks) {
-  for (const Sharding strategy : {Sharding::no_shard, Sharding::optim, Sharding::optim_grads}) {
+  for (const Sharding strategy :
+       {Sharding::no_shard, Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
     expect_no_difference([&](Scenario& s) {
       s.fsdp.strategy = strategy;
       s.fsdp.unit = {2};

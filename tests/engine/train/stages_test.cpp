@@ -110,6 +110,65 @@ TEST(Stages, ChangeNoBitOfChangingCounts) {
   });
 }
 
+TEST(Stages, ChangeNoBitOfShards) {
+  for (const Sharding strategy :
+       {Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
+    for (const int ranks : {1, 2}) {
+      expect_no_difference([&](Scenario& s) {
+        s.fsdp.strategy = strategy;
+        s.fsdp.unit = {2};
+        s.parallel.data = ranks;
+        s.model.tied_embedding = ranks == 2;
+        s.cuda_graph.capture_passes = 1;
+      });
+    }
+  }
+}
+
+TEST(Stages, ChangeNoBitBesideOffloadingAndRecomputation) {
+  expect_no_difference([](Scenario& s) {
+    s.model.recompute = {Recompute::layernorm};
+    s.offload.modules = {OffloadModule::attn_norm, OffloadModule::core_attn,
+                         OffloadModule::mamba_scan};
+    s.offload.max_inflight = 2;
+    s.cuda_graph.impl = GraphImpl::none;
+  });
+}
+
+// Any number of stages, and one, goes on from where others have saved.
+TEST(Stages, GoOnFromACheckpointOfOthers) {
+  Scenario one = base();
+  one.model.tied_embedding = true;
+  one.fsdp.strategy = Sharding::optim_grads;
+  one.training.eval_every = 0;
+  const auto data = open_data(one);
+  const Outcome want = run_whole(one, *data);
+  const TemporaryFolder folder;
+  std::string before;
+  int number = 0;
+  for (const Shape& shape : shapes()) {
+    Scenario several = one;
+    settle(several, shape);
+    several.training.steps = 2;
+    const std::string path = folder / std::to_string(number++);
+    for (const std::string& from : {std::string(), before}) {
+      Device device(open_device_under_test({}));
+      run_ranks(device, shape.stages, 1, [&](Communicator& communicator) {
+        Trainer trainer(device, several, *data, {.communicator = &communicator});
+        if (!from.empty()) trainer.load(from);
+        while (trainer.steps_done() < 2) trainer.step();
+        trainer.save(path);
+      });
+      several.training.steps = 3;
+      EXPECT_EQ(run_whole(several, *data, {}, nullptr, path).digest, want.digest)
+          << shape_text(shape);
+      several.training.steps = 2;
+    }
+    EXPECT_EQ(run_whole(one, *data, {}, nullptr, path).digest, want.digest) << shape_text(shape);
+    before = path;
+  }
+}
+
 TEST(Stages, OrderAllThatTheyExchange) {
   for (const Shape& shape : shapes()) {
     Scenario s = base();

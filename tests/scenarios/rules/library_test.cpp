@@ -377,6 +377,18 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
        [](auto& s) {
          return s.parallel.pipeline > 1 && s.model.tied_embedding && s.parallel.data > 1;
        }},
+      {"stages of which each gathers its weights",
+       [](auto& s) {
+         return s.parallel.pipeline > 1 && s.fsdp.strategy == Sharding::optim_grads_params;
+       }},
+      {"stages that save and load within a step",
+       [](auto& s) {
+         return s.parallel.pipeline > 1 &&
+                std::ranges::any_of(s.training.resume_at,
+                                    [](const auto& one) { return one.microbatch > 0; });
+       }},
+      {"stages beside offloading",
+       [](auto& s) { return s.parallel.pipeline > 1 && !s.offload.modules.empty(); }},
       {"chunks with a tied weight",
        [](auto& s) { return s.parallel.chunks > 1 && s.model.tied_embedding; }},
       {"gpipe with changing counts",
