@@ -53,8 +53,13 @@ bool is_legal(const Scenario& s, const std::set<std::string>& keys) {
          check_built(s).empty();
 }
 
-// Large steps bring scores of a sigmoid router to +0, which have no weights.
+// Large steps bring scores of a sigmoid router to +0, which have no weights. A learning rate of the
+// file beside a weight decay that was drawn for another one lets weights grow in every step.
 bool is_finite(const Scenario& s, const Scenario& of_file) {
+  const auto decays_by = [](const Scenario& of) {
+    return of.training.optimizer.lr * of.training.optimizer.weight_decay;
+  };
+  if (decays_by(s) > std::max(1.0, decays_by(of_file))) return false;
   return !has_experts(s.model) || s.model.moe.router != Router::sigmoid ||
          of_file.model.moe.router == Router::sigmoid || s.training.optimizer.lr <= 0.1;
 }

@@ -121,6 +121,20 @@ TEST(Likeness, RefusesAFileThatIsRefused) {
   EXPECT_THROW(Likeness::of_file("/no/such/file.yaml"), RequestError);
 }
 
+// A weight decay that was drawn with a tiny learning rate would let weights grow beside the file's.
+TEST(Likeness, KeepsWeightsFinite) {
+  const Likeness mine = like(
+      "numerics: [fp8]\nmodel: {pattern: \"-\", hidden: 32, mlp: {hidden: 32}}\n"
+      "training: {steps: 4, optimizer: {lr: 0.02}}\n");
+  int with_own_decay = 0;
+  for (const Scenario& s : drawn(mine, 200)) {
+    const Scenario::Training::Optimizer& o = s.training.optimizer;
+    EXPECT_LE(o.lr * o.weight_decay, 1) << to_yaml(s);
+    with_own_decay += o.weight_decay != mine.scenario().training.optimizer.weight_decay;
+  }
+  EXPECT_GT(with_own_decay, 5);
+}
+
 // What is drawn around documents that are few leaves nothing vacuous: graphs replay, recaptures
 // have graphs to tear down.
 TEST(Likeness, AsksForNothingThatDoesNotHappen) {
