@@ -341,6 +341,10 @@ ExitStatus train_by_engine(const Options& options, const Scenario& scenario, con
     if (options.number(option) == 0 || options.has("checkpoint")) continue;
     throw RequestError(std::string("--") + option + " needs --checkpoint");
   }
+  // The rest of a step may be too few microbatches for an order of chunks on several stages.
+  const bool cuts_steps = options.number("checkpoint-within") > 0;
+  if (cuts_steps && scenario.parallel.pipeline > 1 && scenario.parallel.chunks > 1)
+    throw RequestError("--checkpoint-within needs parallel.pipeline 1 or parallel.chunks 1");
   if (options.has("checkpoint")) {
     require_place_for_checkpoint(options.text("checkpoint"));
     remove_temporaries_of(options.text("checkpoint"), false);

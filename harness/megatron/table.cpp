@@ -92,7 +92,7 @@ constexpr Remark kRemarks[] = {
     {"grad_reduce_in_bf16", kArithmetic, "gradients travel in fp32"},
     {"tensor_model_parallel_size", kMachinery, "parallel.tensor is not built: 1 here"},
     {"pipeline_model_parallel_size", kMachinery,
-     "parallel.pipeline is not built: 1 here, with as many microbatches in flight"},
+     "one stage here, with as many microbatches in flight: write parallel.pipeline yourself"},
     {"context_parallel_size", kMachinery, "parallel.context is not built: 1 here"},
     {"expert_model_parallel_size", kMachinery, "parallel.expert is not built: 1 here"},
     {"use_megatron_fsdp", kMachinery, "which implementation shards has no key"},

@@ -102,7 +102,7 @@ void settle_sharding(Scenario& s) {
     return exchange && !with_reduction(s);
   });
   for (Scenario::Delay& delay : s.checker.delays) {
-    if (delay.rank && *delay.rank >= s.parallel.data) delay.rank = s.parallel.data - 1;
+    if (delay.rank && *delay.rank >= ranks_of_run(s)) delay.rank = ranks_of_run(s) - 1;
   }
 }
 
