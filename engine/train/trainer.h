@@ -48,8 +48,8 @@ class Trainer {
   // Reads many tensors with one wait for the compute stream.
   std::vector<std::vector<float>> read(std::span<const StoredValues> list) const;
   std::string weight_digest() const;  // 32 hex digits: hi, lo. Every rank calls it.
-  // The same of histories and exponents under recipe delayed of fp8 (arithmetic.md 5.5), which
-  // every rank has; "" if there are none.
+  // The same of histories and exponents under recipe delayed of fp8 (arithmetic.md 5.5); "" if
+  // there are none.
   std::string scaling_digest() const;
   // docs/scenario-reference.md, section 3, has their names.
   Counters counters() const;

@@ -40,12 +40,17 @@ bool apply_text(const InvalidText& edit, std::string& yaml) {
 const std::vector<InvalidEdit>& invalid_edits() {
   static const std::vector<InvalidEdit> all = [] {
     std::vector<InvalidEdit> list;
-    for (const auto& table : {training_edits(), machinery_edits()}) {
+    for (const auto& table : {training_edits(), machinery_edits(), fp8_edits()}) {
       list.insert(list.end(), table.begin(), table.end());
     }
     return list;
   }();
   return all;
+}
+
+void keep_no_other_codes(Scenario& s) {
+  if (s.fsdp.strategy == Sharding::no_shard) s.fp8.param_gather = false;
+  if (!default_weight_cache(s)) s.fp8.weight_cache = false;
 }
 
 // Number `which` of the invalid_edits, those of the text last; an empty rule where it does not
@@ -61,8 +66,8 @@ InvalidCase edited_by(std::size_t which, const Scenario& legal, Choices& choices
       near.scenario.offload.captured = false;
     if (near.rule != "L44") near.scenario.training.resume_at.clear();
     // So would codes of weights that another strategy does not gather, or does not keep.
-    if (near.scenario.fsdp.strategy == Sharding::no_shard) near.scenario.fp8.param_gather = false;
-    if (!default_weight_cache(near.scenario)) near.scenario.fp8.weight_cache = false;
+    const bool is_of_codes = near.rule == "L49" || near.rule == "L50" || near.rule == "L51";
+    if (!is_of_codes) keep_no_other_codes(near.scenario);
     near.text = choices.one_in(2) ? canonical_form(near.scenario) : to_yaml(near.scenario);
     return near;
   }

@@ -17,8 +17,9 @@ struct InvalidEdit {
 };
 std::span<const InvalidEdit> training_edits();   // L00 to L23: model, data, training, graphs.
 std::span<const InvalidEdit> machinery_edits();  // L24 to L44: offload, sharding, ranks, checker.
+std::span<const InvalidEdit> fp8_edits();        // L46 to L51.
 
-// Helpers of both tables.
+// Helpers of the tables.
 inline bool has(const Scenario& s, char symbol) {
   return s.model.pattern.find(symbol) != std::string::npos;
 }

@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-// `start` and `rows` say where each segment lies, in device memory. Without them every segment has
+// `start` and `rows` say where each segment lies, in device memory: one behind the other, and a
+// segment without rows begins where the next one does, or before it. Without them every segment has
 // `each` rows, and the matrix begins with row `begin` of them all: it may have a part of them.
 struct RowSegments {
   const std::int32_t* start;
@@ -26,10 +27,16 @@ struct RowSegments {
   // -1: the row is in no segment.
   LOCKSTEP_HD std::int64_t of_row(std::int64_t r) const {
     if (!listed()) return (r + begin) / each;
-    for (std::int64_t s = 0; s < count; ++s) {
-      if (r >= start[s] && r < start[s] + rows[s]) return s;
+    std::int64_t behind = 0, end = count;  // The first segment that begins behind the row.
+    while (behind < end) {
+      const std::int64_t middle = (behind + end) / 2;
+      if (start[middle] <= r) {
+        behind = middle + 1;
+      } else {
+        end = middle;
+      }
     }
-    return -1;
+    return behind > 0 && r < start[behind - 1] + rows[behind - 1] ? behind - 1 : -1;
   }
   // Listed segments lie behind one another in the columns of transposed codes, each up to a
   // multiple of 16.

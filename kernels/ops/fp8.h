@@ -4,10 +4,10 @@
 // buffer: `row_pair` of ExpertLayout); without it all rows are in use, as those of a weight.
 //
 // Segments: `start` and `rows` [1, S] say which rows of the buffer are whose, as in
-// kernels/moe/dispatch.h; a row in use lies in one segment. Without them a matrix is one segment,
-// a stacked weight [E * out, in] is E equal ones. Of such a weight an op may be given a part: the
-// rows from `first_row` on, of segments of `segment_rows` each. Several segments may use one
-// expert's weight: those of expert e are the eth S / E of them.
+// kernels/moe/dispatch.h, in ascending order; a row in use lies in one segment. Without them a
+// matrix is one segment, a stacked weight [E * out, in] is E equal ones. Of such a weight an op may
+// be given a part: the rows from `first_row` on, of segments of `segment_rows` each. Several
+// segments may use one expert's weight: those of expert e are the eth S / E of them.
 //
 // Codes lie in rows of a multiple of 16 codes, 16 bytes aligned, with code 00 behind what they
 // hold. The products take both factors along their sum: transposed codes are an operand of their
