@@ -102,6 +102,26 @@ void expect_checker(const Scenario& scenario, const DataSource& data, const Chec
   }
 }
 
+// Whether the ranks' stages put anything on the stream: one may capture or offload nothing.
+bool is_used(const Scenario& scenario, DelayStream stream, std::int64_t first, std::int64_t end) {
+  const std::int64_t stages = scenario.parallel.pipeline;
+  std::set<std::int64_t> with;
+  if (stream == DelayStream::graph) {
+    const std::vector<std::int64_t> of_layers = stages_of_layers(scenario);
+    for (const Scenario::Block& block : scenario.blocks()) {
+      for (const int layer : captured_symbols(scenario, block)) with.insert(at(of_layers, layer));
+    }
+  } else if (stream == DelayStream::d2h || stream == DelayStream::h2d) {
+    for (const auto& [piece, bytes] : offload_demand(scenario).sizes) with.insert(piece % stages);
+  } else {
+    return true;
+  }
+  return std::ranges::any_of(with, [&](std::int64_t stage) {
+    const std::int64_t data = scenario.parallel.data;
+    return first < (stage + 1) * data && stage * data < end;
+  });
+}
+
 }  // namespace
 
 std::vector<Expectation> expectations_of_run(const Scenario& scenario, const DataSource& data,
@@ -134,6 +154,9 @@ std::string idle_delay(const Scenario& scenario, const std::vector<bool>& delaye
     const std::int64_t rank = delays[i].rank.value_or(-1);
     const bool of_others = rank >= 0 && (rank < ranks.first || rank >= ranks.first + ranks.count);
     if (of_others || delayed[i]) continue;
+    const std::int64_t first = rank < 0 ? ranks.first : rank,
+                       end = rank < 0 ? ranks.first + ranks.count : rank + 1;
+    if (scenario.parallel.pipeline > 1 && !is_used(scenario, delays[i].stream, first, end)) continue;
     return "checker.delays[" + std::to_string(i) + "] delayed nothing (stream " +
            word(delays[i].stream) + (rank < 0 ? ")" : ", rank " + std::to_string(rank) + ")");
   }
