@@ -19,6 +19,7 @@ namespace lockstep {
 struct TransferWay {
   int from, to;
   const char* purpose;
+  int most = 0;  // That are sent and not yet received.
 };
 
 class Communicator {

@@ -134,6 +134,20 @@ LocalMessage& LocalWay::add(Device& device) {
   return *sent.back();
 }
 
+// The turns of the threads decide how much is on its way at once, and what a run allocates must not
+// depend on them.
+void LocalCommunicator::connect(const std::vector<TransferWay>& ways) {
+  std::map<int, std::size_t> most;
+  for (const TransferWay& way : ways) {
+    if (way.from == rank_) most[way.to] += way.most;
+  }
+  for (const auto& [to, count] : most) {
+    LocalWay& way = all_.ways[{rank_, to}];
+    while (way.spare.size() + way.sent.size() < count)
+      way.spare.push_back(std::make_unique<LocalMessage>(all_.device));
+  }
+}
+
 void LocalCommunicator::send(const Stream& stream, const CollectiveName& name, const void* from,
                              std::size_t bytes, int to) {
   require(stream.capture_status() == CaptureStatus::none, "nothing is sent in a capture");

@@ -73,6 +73,7 @@ class LocalCommunicator final : public Communicator {
                   std::size_t bytes) override;
   void all_to_all(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override;
+  void connect(const std::vector<TransferWay>& ways) override;
   void send(const Stream& stream, const CollectiveName& name, const void* from, std::size_t bytes,
             int to) override;
   void receive(const Stream& stream, const CollectiveName& name, void* to, std::size_t bytes,

@@ -49,7 +49,7 @@ void Sharder::attach_unit(Hooks& hooks, int unit, int first, int last, bool has_
   hooks.wrap(last, HookPoint::forward_post, gather);
   hooks.wrap(first, HookPoint::forward_pre, release);
   // The head's backward pass begins the gradient of a tied embedding, and the embedding's backward
-  // pass completes it. The head of another stage sends its part.
+  // pass completes it. Between chunks and stages its part is kept.
   const bool begun_by_head = tied_ && has_head && first == Modules::embedding();
   hooks.add(begun_by_head ? modules_.head() : last, HookPoint::backward_pre,
             [this, unit](const HookCall&) { gradients_.enter(unit); });

@@ -20,7 +20,7 @@ class Sharder {
 
   // Every unit is gathered before its first module, released after its last one, and reduced after
   // its backward pass.
-  // `has_head`: of a tied embedding, in the same stage.
+  // `has_head`: that of a tied embedding writes into the embedding's gradient.
   void attach(Hooks& hooks, bool has_head);
   void initialize() { gradients_.initialize(); }
 

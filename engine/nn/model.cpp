@@ -363,7 +363,7 @@ void Model<T>::head(const PassContext& pass, const MicrobatchInputs& inputs, Slo
                                        .rstd = slot.final_rstd,
                                        .eps = static_cast<float>(config_.norm_eps)});
   pass.part("head");
-  Linear<T>(parameters_[parameters_.head()]).forward(pass, slot.final_norm, slot.logits);
+  Linear<T>(parameters_.of_head()).forward(pass, slot.final_norm, slot.logits);
   pass.part("loss");
   pass.stream.submit(CrossEntropyForward<T>{.logits = slot.logits,
                                             .targets = inputs.targets,
@@ -385,7 +385,8 @@ void Model<T>::head_backward(const PassContext& pass, const MicrobatchInputs& in
                                              .state = pass.state,
                                              .dlogits = slot.dlogits});
   pass.part("head");
-  const Linear<T> linear(parameters_[parameters_.head()]);
+  const Parameter head = parameters_.of_head();
+  const Linear<T> linear(head);
   // A tied weight adds one term per microbatch, so the head's part stays in g_m until the
   // embedding's joins it.
   if (config_.tied_embedding) {
@@ -466,7 +467,7 @@ void Model<T>::keep_head_gradient(const PassContext& pass, const Slot<T>& slot) 
   if (!keeps_head_gradients()) return;
   const InBackward here(device_);
   pass.part("head");
-  copy_all(pass.stream, slot.head_gradient, parameters_[0].microbatch_gradient);
+  copy_all(pass.stream, slot.head_gradient, parameters_.of_head().microbatch_gradient);
 }
 
 template <class T>

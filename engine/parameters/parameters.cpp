@@ -95,6 +95,8 @@ Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& 
     parameters_.back().fp8.cached = scenario.fp8.weight_cache;
   }
   if (copies_tied_weight()) make_tied_copy(pool);
+  if (parts_tied_gradient(scenario))
+    head_gradient_ = pool.make<float>(list_.specs.front().rows, list_.specs.front().cols);
   const bool delayed = multiplies_fp8(scenario) && scenario.fp8.recipe == Fp8Recipe::delayed;
   const int buckets = layout_ == nullptr ? 0 : static_cast<int>(layout_->buckets.size());
   exchanged.reserve(exchanged_bytes(delayed));
@@ -131,6 +133,18 @@ void Parameters::make_tied_copy(TensorPool& pool) {
     p.weight = pool.make<float>(spec.rows, spec.cols);
   }
   p.microbatch_gradient = pool.make<float>(spec.rows, spec.cols);
+}
+
+bool Parameters::parts_tied_gradient(const Scenario& scenario) const {
+  const bool in_slots =
+      strategy_ == Sharding::optim_grads || strategy_ == Sharding::optim_grads_params;
+  return tied_ && in_slots && scenario.parallel.pipeline == 1 && scenario.parallel.chunks > 1;
+}
+
+Parameter Parameters::of_head() const {
+  Parameter head = at(parameters_, list_.head);
+  if (head_gradient_) head.microbatch_gradient = head_gradient_;
+  return head;
 }
 
 MemoryRange Parameters::tied_weight() const {

@@ -131,6 +131,9 @@ class Parameters {
   int of_layer(int layer) const { return at(list_.first_of_layer, layer); }
   int final_gain() const { return list_.final_gain; }
   int head() const { return list_.head; }
+  // The head's weight. A tied one's g_m may lie in a slot that the embedding has in its backward
+  // pass alone. Where several chunks come between, the head writes its part elsewhere.
+  Parameter of_head() const;
 
   // A tied embedding of several stages: the last one multiplies by a copy of the first one's
   // weight. Memory of the weight as products read it, or none on other stages.
@@ -150,6 +153,7 @@ class Parameters {
   bool has(const ParameterSpec& spec) const;
   bool copies_tied_weight() const;
   void make_tied_copy(TensorPool& pool);
+  bool parts_tied_gradient(const Scenario& scenario) const;
   void make_whole(TensorPool& pool, const ParameterSpec& spec);
   Fp8Weight make_codes(TensorPool& pool, const ParameterSpec& spec) const;
   void make_gathered_codes(TensorPool& pool, TensorPool& exchanged);
@@ -171,6 +175,7 @@ class Parameters {
   const bool tied_;
   const std::vector<std::int64_t> stages_;  // By layer.
   std::vector<Parameter> parameters_;
+  Tensor<float> head_gradient_;  // Absent unless of_head() says so.
   Fp8Scaling scaling_of_inputs_, scaling_of_gradients_;
   Fp8Pending pending_;
   Fp8ShardAmaxes shard_amaxes_;

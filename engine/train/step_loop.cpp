@@ -73,7 +73,8 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
       transfers_(all == nullptr ? nullptr
                                 : std::make_unique<Transfers>(
                                       compute_, *all, static_cast<int>(scenario.parallel.data),
-                                      chunks_, model_->slots(), scenario.model.tied_embedding)),
+                                      chunks_, model_->slots(), scenario.model.tied_embedding,
+                                      most_microbatches(scenario.training))),
       loader_(device, pack_shape(scenario), pack_capacities(scenario).back(),
               most_microbatches(scenario.training),
               holds(scenario.checker.poison, Poison::staging)),
@@ -115,7 +116,7 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
                                                       model_->most_filled(), most_set_aside());
   }
   if (sharder_) {
-    sharder_->attach(hooks_, chunks_.back().is_last);
+    sharder_->attach(hooks_, chunks_.back().is_last && chunks_.size() == 1);
     sharder_->initialize();
     quantise_shards(0);
     sharder_->refresh();

@@ -12,19 +12,21 @@ constexpr const char *kOutput = "activations", *kGradient = "gradients",
                      *kHeadGradient = "head gradient", *kWeight = "tied weight";
 
 // All ways between the stages of each replica.
-std::vector<TransferWay> ways(int data, int stages, bool wraps, bool tied) {
+std::vector<TransferWay> ways(int data, int stages, int chunks, bool tied, int microbatches) {
+  const bool wraps = chunks > 1;
+  const int most = chunks * microbatches;
   std::vector<TransferWay> all;
   for (int stage = 0; stage < stages; ++stage) {
     const int next = (stage + 1) % stages;
     if (next == 0 && !wraps) continue;
     for (int d = 0; d < data; ++d) {
       const int here = stage * data + d, there = next * data + d;
-      all.insert(all.end(), {{here, there, kOutput}, {there, here, kGradient}});
+      all.insert(all.end(), {{here, there, kOutput, most}, {there, here, kGradient, most}});
     }
   }
   for (int d = 0; tied && d < data; ++d) {
     const int last = (stages - 1) * data + d;
-    all.insert(all.end(), {{last, d, kHeadGradient}, {d, last, kWeight}});
+    all.insert(all.end(), {{last, d, kHeadGradient, microbatches}, {d, last, kWeight, 1}});
   }
   return all;
 }
@@ -32,7 +34,7 @@ std::vector<TransferWay> ways(int data, int stages, bool wraps, bool tied) {
 }  // namespace
 
 Transfers::Transfers(const Stream& compute, Communicator& ranks, int data,
-                     const std::vector<Chunk>& chunks, int slots, bool tied)
+                     const std::vector<Chunk>& chunks, int slots, bool tied, int microbatches)
     : compute_(compute),
       ranks_(ranks),
       data_(data),
@@ -45,7 +47,7 @@ Transfers::Transfers(const Stream& compute, Communicator& ranks, int data,
   for (int slot = 0; slot < slots; ++slot)
     free_.push_back(std::make_unique<Event>(compute.device(), "slot is free"));
   release_all();
-  ranks.connect(ways(data, stages_, chunks.size() > 1, tied));
+  ranks_.connect(ways(data, stages_, static_cast<int>(chunks.size()), tied, microbatches));
 }
 
 Transfers::~Transfers() {

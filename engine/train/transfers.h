@@ -17,9 +17,9 @@ namespace lockstep {
 class Transfers {
  public:
   // `ranks` are all of the run; `data` are those of a stage. `tied`: embedding and head share a
-  // weight. `slots`: of all chunks of this stage.
+  // weight. `slots`: of all chunks of this stage. `microbatches`: the most of a step.
   Transfers(const Stream& compute, Communicator& ranks, int data, const std::vector<Chunk>& chunks,
-            int slots, bool tied);
+            int slots, bool tied, int microbatches);
   Transfers(const Transfers&) = delete;
   ~Transfers();  // Waits until a weight that is on its way has come.
 

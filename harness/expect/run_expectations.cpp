@@ -156,7 +156,8 @@ std::string idle_delay(const Scenario& scenario, const std::vector<bool>& delaye
     if (of_others || delayed[i]) continue;
     const std::int64_t first = rank < 0 ? ranks.first : rank,
                        end = rank < 0 ? ranks.first + ranks.count : rank + 1;
-    if (scenario.parallel.pipeline > 1 && !is_used(scenario, delays[i].stream, first, end)) continue;
+    if (scenario.parallel.pipeline > 1 && !is_used(scenario, delays[i].stream, first, end))
+      continue;
     return "checker.delays[" + std::to_string(i) + "] delayed nothing (stream " +
            word(delays[i].stream) + (rank < 0 ? ")" : ", rank " + std::to_string(rank) + ")");
   }

@@ -120,12 +120,6 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
      with_chunks<[](const Scenario& s) { return s.cuda_graph.shared_memory; }>},
     {"parallel.chunks", "with offload.captured", false, "1",
      with_chunks<[](const Scenario& s) { return s.offload.captured; }>},
-    {"parallel.chunks", "with model.tied_embedding and fsdp.strategy optim_grads", false, "1",
-     with_chunks<[](const Scenario& s) {
-       return s.parallel.pipeline == 1 && s.model.tied_embedding &&
-              (s.fsdp.strategy == Sharding::optim_grads ||
-               s.fsdp.strategy == Sharding::optim_grads_params);
-     }>},
     {"parallel.schedule", "gpipe", true, "1f1b",
      [](const Scenario& s) { return s.parallel.schedule == PipelineSchedule::gpipe; }},
     {"parallel.transport", "shm", true, "auto", goes_over<Transport::shm>},

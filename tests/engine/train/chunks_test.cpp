@@ -107,6 +107,11 @@ TEST(Chunks, ChangeNoBitOfShardsOnTwoRanks) {
       s.parallel.data = 2;
       s.cuda_graph.capture_passes = 1;
     });
+    expect_no_difference([&](Scenario& s) {
+      s.fsdp.strategy = strategy;
+      s.parallel.data = 2;
+      s.model.tied_embedding = true;
+    });
   }
 }
 
