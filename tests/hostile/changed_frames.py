@@ -27,7 +27,7 @@ from ranks import JOBS, Ranks, free_port, in_parallel  # noqa: E402
 
 KEY, OTHER_KEY = "k" * 64, "o" * 64
 STEPS, DEADLINE, MARGIN = 20, 3, 4
-MAGIC = struct.pack("<I", 0x4C534E36)  # FrameHead::kMagic
+MAGIC = struct.pack("<I", 0x4C534E37)  # FrameHead::kMagic
 
 
 def frames_of(data):

@@ -8,16 +8,17 @@ import socket
 import struct
 import time
 
-MAGIC = {False: 0x4C534E36, True: 0x4C534E32}  # By whether the dialect is old.
-KINDS = {False: "hello challenge proof welcome refused beat here post ended failed".split(),
+MAGIC = {False: 0x4C534E37, True: 0x4C534E32}  # By whether the dialect is old.
+KINDS = {False: "hello challenge proof welcome refused beat here post ended failed part taken".split(),
          True: "hello welcome refused beat here post ended failed".split()}
 HEAD = struct.Struct("<IIiIQ")  # Magic, kind, from, number, size of the body; a call and a seal come behind it.
-CALL = struct.Struct("<qiiQ24s24s")  # Sequence, kind, unit, bytes, purpose, stream.
+CALL = struct.Struct("<qiiQ24s24sQ")  # Sequence, kind, unit, bytes, purpose, stream, documents.
+CALL_SIZE = {False: CALL.size, True: CALL.size - 8}  # An old call has no documents.
 SEAL = 16
 
 
 def a_call(sequence=0, kind=0, purpose=b""):
-    return CALL.pack(sequence, kind, -1, 0, purpose, b"")
+    return CALL.pack(sequence, kind, -1, 0, purpose, b"", 0)
 
 
 class Gmac:
@@ -86,19 +87,20 @@ class Peer:
 
     def say(self, kind, origin=0, number=0, body=b"", call=None, announced=None):
         head = HEAD.pack(MAGIC[self.old], KINDS[self.old].index(kind), origin, number, len(body) if announced is None else announced)
-        head += call or a_call(-1)
+        head += (call or a_call(-1))[:CALL_SIZE[self.old]]
         if not self.old:
             head += self.seal.next(head + body) if self.seal else bytes(SEAL)
         return self.raw(head + body)
 
     def hear(self):
         """The next frame; None at the end of the connection, or after five seconds of silence."""
-        head = self._read(HEAD.size + CALL.size + (0 if self.old else SEAL))
+        call = HEAD.size + CALL_SIZE[self.old]
+        head = self._read(call + (0 if self.old else SEAL))
         if head is None:
             return None
         _, kind, origin, number, size = HEAD.unpack(head[:HEAD.size])
         body = self._read(size)
-        return body if body is None else Frame(KINDS[self.old][kind], origin, number, head[HEAD.size:HEAD.size + CALL.size], body)
+        return body if body is None else Frame(KINDS[self.old][kind], origin, number, head[HEAD.size:call], body)
 
     def hear_until(self, *kinds):
         while (frame := self.hear()) and frame.kind not in kinds:

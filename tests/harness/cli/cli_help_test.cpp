@@ -72,7 +72,8 @@ TEST(Completion, BashOffersCommandsOptionsAndChoices) {
   EXPECT_EQ(completed(folder, "lockstep verify --dev", 2), "--device\n");
   EXPECT_EQ(completed(folder, "lockstep verify --device c", 3), "cuda\n");
   EXPECT_EQ(completed(folder, "lockstep completion \"\"", 2), "bash zsh\n");
-  EXPECT_EQ(completed(folder, "lockstep fuzz --with processes,c", 3), "processes,cudnn\n");
+  EXPECT_EQ(completed(folder, "lockstep fuzz --with processes,c", 3),
+            "processes,cudnn processes,cudnn,fp8\n");
   EXPECT_EQ(completed(folder, "lockstep verify --plant rms-norm-forgets", 3),
             "rms-norm-forgets-eps\n");
 }

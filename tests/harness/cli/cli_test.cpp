@@ -282,8 +282,7 @@ TEST_F(CommandLine, AFileRunsOnceInEachPrecision) {
 }
 
 TEST_F(CommandLine, WhatIsNotBuiltIsRefused) {
-  const Ran ran =
-      verify("schema: 1\nname: narrow\nnumerics: [fp32, fp8]\nmodel: {pattern: \"ME\"}\n");
+  const Ran ran = verify("schema: 1\nname: narrow\nnumerics: [fp32]\nparallel: {tensor: 2}\n");
   EXPECT_EQ(ran.status, 2);
   EXPECT_THAT(ran.err, HasSubstr("[L00]"));
 }
@@ -374,9 +373,9 @@ TEST_F(CommandLine, DescribeNeedsNoDevice) {
   EXPECT_THAT(ran.out, HasSubstr("graph_replays 16"));
   EXPECT_THAT(run_lockstep("describe --built").out, HasSubstr("numerics: fp32"));
   const Ran unbuilt =
-      run_lockstep("describe " + folder_.file("fp8.yaml",
-                                              "schema: 1\nname: a\nnumerics: [fp8]\n"
-                                              "model: {pattern: \"ME\"}\n"));
+      run_lockstep("describe " + folder_.file("tensor.yaml",
+                                              "schema: 1\nname: a\nnumerics: [fp32]\n"
+                                              "model: {pattern: \"ME\"}\nparallel: {tensor: 2}\n"));
   EXPECT_EQ(unbuilt.status, 2);
   EXPECT_THAT(unbuilt.out, HasSubstr("layers.0.in_proj.weight"));
   EXPECT_THAT(unbuilt.err, HasSubstr("[L00]"));
