@@ -136,6 +136,8 @@ void NeededOrder::justify(const Item& item, const std::vector<Touch>& touches) {
   if (item.lane == Lane::gathers) needed.join(rank.outside_of_passes);
   if (item.lane == Lane::copies_out && declared_.rotates) needed.join(rank.brought_back);
   if (declared_.inputs_leave && item.stream == "receive forward") needed.join(rank.submitted);
+  // A transfer to another stage forks from compute, which may have waited for copies before.
+  if (item.stream.starts_with("send ")) needed.join(rank.throttled);
   if (declared_.captured_copies) needed.join(queue(rank, item.lane));
   if (item.lane == Lane::copies_back) {
     needed.join(rank.submitted);
