@@ -33,7 +33,7 @@ struct LocalRank {
                          // ranks that read.
 };
 
-// What a rank sends to another. Messages that are taken are used again, with their events.
+// A message is what one rank sends to another. It is used again, with its events, once it is taken.
 struct LocalMessage {
   explicit LocalMessage(Device& device)
       : ready(device, "peer has sent"), read(device, "peer has received") {}

@@ -211,7 +211,7 @@ void Fp8Linear::cast_again(const PassContext& pass, const Fp8Rows& rows, Tensor<
        columns_for(saved.x, x.rows, rows.segments()));
 }
 
-// Where a gradient has memory of its own, it is added to the accumulator afterwards.
+// A gradient that has memory of its own is added to the accumulator afterwards.
 void Fp8Linear::weight_gradient(const PassContext& pass, const Fp8Rows& rows, const Fp8Saved& saved,
                                 std::int64_t count, Tensor<e5m2> transposed) const {
   Fp8LinearWeightGradient op{.dy = transposed,

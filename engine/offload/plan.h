@@ -115,7 +115,7 @@ struct OffloadPlan {
 // The plans of all chunks of a stage for the first precision that the scenario lists. In that of a
 // chunk the time line has its own segments; step -1 is the arrival of its input, and the head's
 // step is empty but in the last chunk. A group is eligible if one of its tensors has `min_bytes`.
-// Of n eligible groups the last floor(n * (1 - fraction)) in order of execution are resident. A
+// The last floor(n * (1 - fraction)) of n eligible groups, in order of execution, are resident. A
 // copy has as many steps as it takes by the model of engine/offload/time_model.h, at most
 // `max_inflight`, and no more than make a modelled training step faster.
 std::vector<OffloadPlan> plan_offloads(const Scenario& scenario, int stage = 0);

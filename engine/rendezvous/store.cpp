@@ -181,7 +181,7 @@ Letter Store::receive(int peer, const CollectiveCall& awaited) {
   }
 }
 
-// Where letters of this rank still wait to go out, their readers decide when that may go on.
+// While letters of this rank wait to go out, their readers decide when they may.
 void Store::wait_for_letters(int peer) {
   const bool waits =
       std::ranges::any_of(posts_, [](const Post& post) { return !post.out.empty(); });

@@ -39,6 +39,7 @@ Lane lane_named(const std::string& stream) {
   if (stream == "gather") return Lane::gathers;
   if (stream == "loader") return Lane::loads;
   if (stream == "reduce") return Lane::reductions;
+  if (stream.starts_with("send ")) return Lane::sends;
   return Lane::other;
 }
 
@@ -137,7 +138,7 @@ void NeededOrder::justify(const Item& item, const std::vector<Touch>& touches) {
   if (item.lane == Lane::copies_out && declared_.rotates) needed.join(rank.brought_back);
   if (declared_.inputs_leave && item.stream == "receive forward") needed.join(rank.submitted);
   // A transfer to another stage forks from compute, which may have waited for copies before.
-  if (item.stream.starts_with("send ")) needed.join(rank.throttled);
+  if (item.lane == Lane::sends) needed.join(rank.throttled);
   if (declared_.captured_copies) needed.join(queue(rank, item.lane));
   if (item.lane == Lane::copies_back) {
     needed.join(rank.submitted);

@@ -28,6 +28,7 @@ enum class Lane : std::uint8_t {
   gathers,
   loads,
   reductions,
+  sends,  // To another pipeline stage.
   other
 };
 Lane lane_named(const std::string& stream);

@@ -135,8 +135,8 @@ struct RowsAhead {
   }
 };
 
-// What a walk multiplies and in which order of chunks. Each has: its operands, the factor of a row,
-// the chunk of a step.
+// A kind of walk says what is multiplied (rows, column), what a row is scaled by (factor), and
+// which chunk a step takes.
 struct WalkForth {  // S: B_j[n] and x_j[p] scaled by w_j.
   template <class Op>
   static __device__ __forceinline__ const In<bf16>& rows(const Op& op) {
@@ -166,7 +166,7 @@ struct WalkBack {  // dS: C_i[n] and dy_i[p] scaled by e_i.
   }
 };
 
-// By the loading warpgroup: the rows of all chunks of a document but the last one of the walk.
+// The loading warpgroup gives the rows of all chunks of a document but the last one of the walk.
 template <class Walk, class Op>
 __device__ __forceinline__ void feed_walk(WalkShared& shared, PipelineState<kWalkStages>& ring,
                                           const Op& op, const ChunkedDocument& document, int head) {
@@ -192,7 +192,7 @@ __device__ __forceinline__ void feed_walk(WalkShared& shared, PipelineState<kWal
     shared.full[ring.stage].arrive();
   }
 }
-// By the other one: s = fma(eL, s, DOT over the chunk's rows of right(row, p), left(row, n)).
+// The other one computes s = fma(eL, s, DOT over the chunk's rows of right(row, p), left(row, n)).
 // keep(chunk, s) stores the state before each chunk of the walk.
 template <class Walk, class Keep>
 __device__ __forceinline__ void walk(WalkShared& shared, PipelineState<kWalkStages>& ring,
