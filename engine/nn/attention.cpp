@@ -81,13 +81,15 @@ std::unique_ptr<Saved<T>> SelfAttention<T>::make_saved(SavedMaker& maker, Tensor
   saved->core = maker.make<T>("core_attn.out", mixer, proj_.inputs(), recomputed_.core);
   saved->lse = maker.make<float>("core_attn.lse", mixer, heads_, recomputed_.lse);
   saved->proj_codes = proj_.make_saved(maker, recomputed_);
+  saved->dout_amax = block_.dout_amax(saved->proj_codes.dy_amax);
   saved->mixed = maker.make<T>("proj", LinearForward<T>::kName, proj_.outputs());
   saved->out = maker.make<T>("out", ResidualForward<T>::kName, proj_.outputs());
   return saved;
 }
 
 template <class T>
-void SelfAttention<T>::rotate(const PassContext& pass, Tensor<T> qkv, Rotation rotation) const {
+void SelfAttention<T>::rotate(const PassContext& pass, Tensor<T> qkv, Rotation rotation,
+                              Tensor<std::uint32_t> amax) const {
   pass.stream.submit(Rope<T>{.qkv = qkv,
                              .table = scratch_.table,
                              .row_document = pass.pack.row_document,
@@ -95,7 +97,8 @@ void SelfAttention<T>::rotate(const PassContext& pass, Tensor<T> qkv, Rotation r
                              .heads = heads_,
                              .kv_heads = kv_heads_,
                              .head_dim = head_dim_,
-                             .backward = rotation == Rotation::inverse});
+                             .backward = rotation == Rotation::inverse,
+                             .amax = amax});
 }
 
 template <class T>
@@ -127,7 +130,8 @@ void SelfAttention<T>::mix(const PassContext& pass, const State& saved) const {
       .lse = saved.lse,
       .heads = heads_,
       .kv_heads = kv_heads_,
-      .head_dim = head_dim_});
+      .head_dim = head_dim_,
+      .amax = cleared_amax(pass, saved.proj_codes.x_amax)});
 }
 
 template <class T>
@@ -170,13 +174,14 @@ void SelfAttention<T>::mix_backward(const PassContext& pass, const State& saved)
 template <class T>
 void SelfAttention<T>::forward(const PassContext& pass, Saved<T>& base) const {
   State& saved = static_cast<State&>(base);
-  block_.norm(pass, saved.x, saved.norm, saved.rstd, qkv_.cleared_x_amax(pass, saved.qkv_codes));
+  block_.norm(pass, saved.x, saved.norm, saved.rstd, cleared_amax(pass, saved.qkv_codes.x_amax));
   pass.part("qkv");
   qkv_.forward(pass, saved.norm, saved.qkv, saved.qkv_codes, AmaxFrom::producer);
   rotate(pass, saved.qkv, Rotation::forward);
   mix(pass, saved);
   pass.part("proj");
-  proj_.forward(pass, saved.core, saved.mixed, saved.proj_codes);
+  proj_.forward(pass, saved.core, saved.mixed, saved.proj_codes,
+                by_cudnn_ ? AmaxFrom::operand : AmaxFrom::producer);
   block_.residual(pass, saved.x, saved.mixed, saved.out);
 }
 
@@ -184,17 +189,20 @@ template <class T>
 void SelfAttention<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout,
                                 Tensor<T> dx) const {
   const State& saved = static_cast<const State&>(base);
-  const Tensor<T> dmixed = block_.residual_backward(pass, dout, saved.scratch.dmixed);
+  const Tensor<T> dmixed =
+      block_.residual_backward(pass, dout, saved.scratch.dmixed, saved.proj_codes.dy_amax);
   if (recomputed_.core_attn) mix(pass.recomputing(), saved);
   pass.part("proj");
-  proj_.backward(pass, dmixed, saved.core, saved.scratch.dcore, saved.proj_codes);
+  proj_.backward(pass, dmixed, saved.core, saved.scratch.dcore, saved.proj_codes,
+                 block_.amax_of_mixed_gradient(pass, saved));
   pass.part("core_attn");
   mix_backward(pass, saved);
-  rotate(pass, saved.scratch.dqkv, Rotation::inverse);
+  rotate(pass, saved.scratch.dqkv, Rotation::inverse, cleared_amax(pass, saved.qkv_codes.dy_amax));
   block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
   pass.part("qkv");
-  qkv_.backward(pass, saved.scratch.dqkv, saved.norm, saved.scratch.dnorm, saved.qkv_codes);
-  block_.norm_backward(pass, saved.x, saved.rstd, saved.scratch.dnorm, dout, dx);
+  qkv_.backward(pass, saved.scratch.dqkv, saved.norm, saved.scratch.dnorm, saved.qkv_codes,
+                AmaxFrom::producer);
+  block_.norm_backward(pass, saved, saved.rstd, saved.scratch.dnorm, dout, dx);
 }
 
 template struct AttentionScratch<float>;

@@ -53,7 +53,8 @@ class SelfAttention : public Layer<T> {
   void mix(const PassContext& pass, const State& saved) const;
   void mix_backward(const PassContext& pass, const State& saved) const;
   enum class Rotation : std::uint8_t { forward, inverse };
-  void rotate(const PassContext& pass, Tensor<T> qkv, Rotation rotation) const;
+  void rotate(const PassContext& pass, Tensor<T> qkv, Rotation rotation,
+              Tensor<std::uint32_t> amax = {}) const;
   PreNormBlock<T> block_;
   Linear<T> qkv_, proj_;
   std::int32_t heads_, kv_heads_, head_dim_;

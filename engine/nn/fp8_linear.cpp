@@ -167,12 +167,6 @@ void Fp8Linear::plan(Device& device, std::int64_t rows, Tensor<std::uint8_t> wor
   backend.plan(Submission(gradient));
 }
 
-Tensor<std::uint32_t> Fp8Linear::cleared(const PassContext& pass, Tensor<std::uint32_t> amax) {
-  if (!pass.exponents.measures || pass.recomputes) return {};
-  pass.stream.submit(Fp8ClearAmax{.amax = amax});
-  return amax;
-}
-
 // A pass that computes X again finds the exponent that its first time took.
 void Fp8Linear::forward(const PassContext& pass, const Fp8Rows& rows, Tensor<bf16> x,
                         Tensor<bf16> y, const Fp8Saved& saved, AmaxFrom from) const {

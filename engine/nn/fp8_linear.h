@@ -38,9 +38,6 @@ struct Fp8BufferRows {
   bool ragged, follows_the_data;  // Not padded; the host reads how many rows are in use.
 };
 
-// Whether the amax of an operand is taken from what is stored, or was by the op that stored it.
-enum class AmaxFrom : std::uint8_t { operand, producer };
-
 class Fp8Linear {
  public:
   // The weight must have codes.
@@ -63,8 +60,6 @@ class Fp8Linear {
   }
   // As Linear::plan().
   void plan(Device& device, std::int64_t rows, Tensor<std::uint8_t> workspace) const;
-  // Returns the word that the producer of an operand raises, cleared; absent if none is taken.
-  static Tensor<std::uint32_t> cleared(const PassContext& pass, Tensor<std::uint32_t> amax);
   void forward(const PassContext& pass, const Fp8Rows& rows, Tensor<bf16> x, Tensor<bf16> y,
                const Fp8Saved& saved, AmaxFrom from = AmaxFrom::operand) const;
   // Adds the weight's gradient to its accumulator, or writes it where there is none.

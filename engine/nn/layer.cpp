@@ -2,6 +2,7 @@
 
 #include "kernels/core/fault.h"
 #include "kernels/ops/accumulate.h"
+#include "kernels/ops/fp8.h"
 #include "kernels/ops/optimizer.h"
 #include "kernels/ops/residual.h"
 #include "kernels/ops/rms_norm.h"
@@ -22,6 +23,12 @@ void accumulate(const PassContext& pass, const Parameter& parameter) {
   if (!parameter.gradient) return;
   pass.stream.submit(
       AccumulateGradient{.g = parameter.microbatch_gradient, .acc = parameter.gradient});
+}
+
+Tensor<std::uint32_t> cleared_amax(const PassContext& pass, Tensor<std::uint32_t> amax) {
+  if (!amax || !pass.exponents.measures || pass.recomputes) return {};
+  pass.stream.submit(Fp8ClearAmax{.amax = amax});
+  return amax;
 }
 
 template <class T>
@@ -78,7 +85,7 @@ void PreNormBlock<T>::residual(const PassContext& pass, Tensor<T> x, Tensor<T> m
 
 template <class T>
 Tensor<T> PreNormBlock<T>::residual_backward(const PassContext& pass, Tensor<T> dout,
-                                             Tensor<T> dmixed) const {
+                                             Tensor<T> dmixed, Tensor<std::uint32_t> amax) const {
   Dropout dropout = active(pass);
   if (!dropout.active) return dout;
   pass.part("residual");
@@ -89,15 +96,17 @@ Tensor<T> PreNormBlock<T>::residual_backward(const PassContext& pass, Tensor<T> 
                                          .row_number = pass.pack.row_number,
                                          .state = pass.state,
                                          .dy = dmixed,
-                                         .dropout = dropout});
+                                         .dropout = dropout,
+                                         .amax = cleared_amax(pass, amax)});
   return dmixed;
 }
 
 template <class T>
-void PreNormBlock<T>::norm_backward(const PassContext& pass, Tensor<T> x, Tensor<float> rstd,
-                                    Tensor<T> dy, Tensor<T> dout, Tensor<T> dx) const {
+void PreNormBlock<T>::norm_backward(const PassContext& pass, const Saved<T>& saved,
+                                    Tensor<float> rstd, Tensor<T> dy, Tensor<T> dout,
+                                    Tensor<T> dx) const {
   pass.part("norm");
-  pass.stream.submit(RmsNormBackward<T>{.x = x,
+  pass.stream.submit(RmsNormBackward<T>{.x = saved.x,
                                         .rstd = rstd,
                                         .gain = gain_.weight,
                                         .dy = dy,
@@ -105,7 +114,8 @@ void PreNormBlock<T>::norm_backward(const PassContext& pass, Tensor<T> x, Tensor
                                         .row_document = pass.pack.row_document,
                                         .dx = dx,
                                         .dgain = gain_.microbatch_gradient,
-                                        .partials = pass.pack.scan.partials(x.cols)});
+                                        .partials = pass.pack.scan.partials(saved.x.cols),
+                                        .amax = cleared_amax(pass, saved.dx_amax)});
   accumulate(pass, gain_);
 }
 

@@ -47,12 +47,20 @@ struct PassContext {
   }
 };
 
+// Whether the amax of an operand is taken from what is stored, or was by the op that stored it.
+enum class AmaxFrom : std::uint8_t { operand, producer };
+// Returns the word that the producer of an operand raises, cleared; absent if none is taken.
+Tensor<std::uint32_t> cleared_amax(const PassContext& pass, Tensor<std::uint32_t> amax);
+
 // The tensors that a layer saves in its forward pass, in one slot. `x` is the residual stream it
 // read, `out` the one it wrote.
 template <class T>
 struct Saved {
   virtual ~Saved() = default;
   Tensor<T> x, out;
+  // The amax of the gradient of `out` and that of `x`, for products in fp8 that read them: the op
+  // that writes the gradient raises it. Absent if no product does, or if a copy writes it.
+  Tensor<std::uint32_t> dout_amax, dx_amax;
   Tensor<float> losses;  // [1, 2]: load-balancing and z loss of an `E`; absent otherwise.
   // For an `E` with host_sync: rows of the expert buffers that the documents fill.
   std::int64_t rows_in_use = 0;
@@ -233,15 +241,23 @@ class PreNormBlock {
   void recompute_norm(const PassContext& pass, Tensor<T> x, Tensor<T> y, Tensor<float> rstd) const;
   void residual(const PassContext& pass, Tensor<T> x, Tensor<T> mixed, Tensor<T> out) const;
   // Returns the gradient of the mixer's output. Without dropout that is dout itself, whose padding
-  // rows are +0, and no op runs; otherwise it is written to `dmixed`.
-  Tensor<T> residual_backward(const PassContext& pass, Tensor<T> dout, Tensor<T> dmixed) const;
+  // rows are +0, and no op runs; otherwise it is written to `dmixed`, and raises `amax`.
+  Tensor<T> residual_backward(const PassContext& pass, Tensor<T> dout, Tensor<T> dmixed,
+                              Tensor<std::uint32_t> amax = {}) const;
   // The tensor in which residual_backward leaves that gradient.
   Tensor<T> mixed_gradient(const PassContext& pass, Tensor<T> dout, Tensor<T> dmixed) const {
     return active(pass).active ? dmixed : dout;
   }
-  // dx = dout + the norm's input gradient, with one store (arithmetic.md 2.3).
-  void norm_backward(const PassContext& pass, Tensor<T> x, Tensor<float> rstd, Tensor<T> dy,
-                     Tensor<T> dout, Tensor<T> dx) const;
+  AmaxFrom amax_of_mixed_gradient(const PassContext& pass, const Saved<T>& saved) const {
+    return active(pass).active || saved.dout_amax ? AmaxFrom::producer : AmaxFrom::operand;
+  }
+  // The amax that the layer behind raises, of those of the mixer's last product; with dropout none.
+  Tensor<std::uint32_t> dout_amax(const Tensor<std::uint32_t>& amax) const {
+    return dropout_.active ? Tensor<std::uint32_t>{} : amax;
+  }
+  // dx = dout + the gradient of the norm's input saved.x, with one store (arithmetic.md 2.3).
+  void norm_backward(const PassContext& pass, const Saved<T>& saved, Tensor<float> rstd,
+                     Tensor<T> dy, Tensor<T> dout, Tensor<T> dx) const;
 
  private:
   Dropout active(const PassContext& pass) const;

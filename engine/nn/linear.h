@@ -44,13 +44,6 @@ class Linear {
   Fp8Saved make_saved(SavedMaker& maker, const Recomputed<T>& recomputed) const {
     return weight_.fp8 ? Fp8Linear(weight_).make_saved(maker, recomputed) : Fp8Saved{};
   }
-  // The amax of X, or of dY, that the op which stores it raises; absent but in fp8.
-  Tensor<std::uint32_t> cleared_x_amax(const PassContext& pass, const Fp8Saved& saved) const {
-    return weight_.fp8 ? Fp8Linear::cleared(pass, saved.x_amax) : Tensor<std::uint32_t>{};
-  }
-  Tensor<std::uint32_t> cleared_dy_amax(const PassContext& pass, const Fp8Saved& saved) const {
-    return weight_.fp8 ? Fp8Linear::cleared(pass, saved.dy_amax) : Tensor<std::uint32_t>{};
-  }
   void forward(const PassContext& pass, Tensor<T> x, Tensor<T> y, const Fp8Saved& saved = {},
                AmaxFrom from = AmaxFrom::operand) const {
     if constexpr (std::is_same_v<T, bf16>) {

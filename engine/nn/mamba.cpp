@@ -77,6 +77,7 @@ std::unique_ptr<Saved<T>> Mamba<T>::make_saved(SavedMaker& maker, Tensor<T> x) c
   saved->gated_rstd = maker.make<float>("gated_norm.rstd", GatedNormForward<T>::kName,
                                         shape_.groups, again.gated_rstd);
   saved->out_proj_codes = out_proj_.make_saved(maker, recomputed_);
+  saved->dout_amax = block_.dout_amax(saved->out_proj_codes.dy_amax);
   saved->mixed = maker.make<T>("proj", LinearForward<T>::kName, out_proj_.outputs(),
                                again.mamba ? again.mixed : Tensor<T>{});
   saved->out = maker.make<T>("out", ResidualForward<T>::kName, out_proj_.outputs());
@@ -87,7 +88,7 @@ template <class T>
 void Mamba<T>::forward(const PassContext& pass, Saved<T>& base) const {
   State& saved = static_cast<State&>(base);
   block_.norm(pass, saved.x, saved.norm, saved.rstd,
-              in_proj_.cleared_x_amax(pass, saved.in_proj_codes));
+              cleared_amax(pass, saved.in_proj_codes.x_amax));
   mix(pass, saved);
   pass.part("out_proj");
   out_proj_.forward(pass, saved.gated, saved.mixed, saved.out_proj_codes, AmaxFrom::producer);
@@ -124,30 +125,33 @@ void Mamba<T>::mix(const PassContext& pass, const State& saved) const {
                                     .state = shape_.state,
                                     .chunk = shape_.chunk});
   pass.part("gated_norm");
-  pass.stream.submit(
-      GatedNormForward<T>{.y = saved.scan,
-                          .z = shape_.z(saved.in_proj),
-                          .gain = gate_gain_.weight,
-                          .row_document = pass.pack.row_document,
-                          .o = saved.gated,
-                          .rstd = saved.gated_rstd,
-                          .groups = shape_.groups,
-                          .eps = eps_,
-                          .amax = out_proj_.cleared_x_amax(pass, saved.out_proj_codes)});
+  pass.stream.submit(GatedNormForward<T>{.y = saved.scan,
+                                         .z = shape_.z(saved.in_proj),
+                                         .gain = gate_gain_.weight,
+                                         .row_document = pass.pack.row_document,
+                                         .o = saved.gated,
+                                         .rstd = saved.gated_rstd,
+                                         .groups = shape_.groups,
+                                         .eps = eps_,
+                                         .amax = cleared_amax(pass, saved.out_proj_codes.x_amax)});
 }
 
 template <class T>
 void Mamba<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout,
                         Tensor<T> dx) const {
   const State& saved = static_cast<const State&>(base);
-  const Tensor<T> dmixed = block_.residual_backward(pass, dout, saved.scratch.dmixed);
+  const Tensor<T> dmixed =
+      block_.residual_backward(pass, dout, saved.scratch.dmixed, saved.out_proj_codes.dy_amax);
   if (recomputed_.mamba) {
     block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
     mix(pass.recomputing(), saved);
   }
   pass.part("out_proj");
-  out_proj_.backward(pass, dmixed, saved.gated, saved.scratch.dgated, saved.out_proj_codes);
+  out_proj_.backward(pass, dmixed, saved.gated, saved.scratch.dgated, saved.out_proj_codes,
+                     block_.amax_of_mixed_gradient(pass, saved));
   pass.part("gated_norm");
+  // Three ops store the row that is in_proj's gradient.
+  const Tensor<std::uint32_t> row_amax = cleared_amax(pass, saved.in_proj_codes.dy_amax);
   pass.stream.submit(GatedNormBackward<T>{.y = saved.scan,
                                           .z = shape_.z(saved.in_proj),
                                           .gain = gate_gain_.weight,
@@ -158,9 +162,10 @@ void Mamba<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T>
                                           .dz = shape_.z(saved.scratch.din_proj),
                                           .dgain = gate_gain_.microbatch_gradient,
                                           .groups = shape_.groups,
-                                          .partials = pass.pack.scan.partials(shape_.d_inner)});
+                                          .partials = pass.pack.scan.partials(shape_.d_inner),
+                                          .amax = row_amax});
   accumulate(pass, gate_gain_);
-  scan_backward(pass, saved);
+  scan_backward(pass, saved, row_amax);
   pass.part("conv");
   pass.stream.submit(ConvBackward<T>{.x = shape_.xbc(saved.in_proj),
                                      .weight = conv_weight_.weight,
@@ -171,18 +176,20 @@ void Mamba<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T>
                                      .dpre = saved.scratch.dpre,
                                      .dx = shape_.xbc(saved.scratch.din_proj),
                                      .dweight = conv_weight_.microbatch_gradient,
-                                     .dbias = conv_bias_.microbatch_gradient});
+                                     .dbias = conv_bias_.microbatch_gradient,
+                                     .amax = row_amax});
   accumulate(pass, conv_weight_);
   accumulate(pass, conv_bias_);
   if (!recomputed_.mamba) block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
   pass.part("in_proj");
   in_proj_.backward(pass, saved.scratch.din_proj, saved.norm, saved.scratch.dnorm,
-                    saved.in_proj_codes);
-  block_.norm_backward(pass, saved.x, saved.rstd, saved.scratch.dnorm, dout, dx);
+                    saved.in_proj_codes, AmaxFrom::producer);
+  block_.norm_backward(pass, saved, saved.rstd, saved.scratch.dnorm, dout, dx);
 }
 
 template <class T>
-void Mamba<T>::scan_backward(const PassContext& pass, const State& saved) const {
+void Mamba<T>::scan_backward(const PassContext& pass, const State& saved,
+                             Tensor<std::uint32_t> row_amax) const {
   pass.part("scan");
   pass.stream.submit(ScanBackward<T>{.xbc = saved.conv,
                                      .dt = shape_.dt(saved.in_proj),
@@ -207,7 +214,8 @@ void Mamba<T>::scan_backward(const PassContext& pass, const State& saved) const 
                                      .heads = shape_.heads,
                                      .groups = shape_.groups,
                                      .state = shape_.state,
-                                     .chunk = shape_.chunk});
+                                     .chunk = shape_.chunk,
+                                     .amax = row_amax});
   accumulate(pass, dt_bias_);
   accumulate(pass, a_log_);
   accumulate(pass, d_);

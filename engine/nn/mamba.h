@@ -59,7 +59,9 @@ class Mamba : public Layer<T> {
   };
   // From the norm's output to the gated norm's.
   void mix(const PassContext& pass, const State& saved) const;
-  void scan_backward(const PassContext& pass, const State& saved) const;
+  // `row_amax`: that of in_proj's gradient.
+  void scan_backward(const PassContext& pass, const State& saved,
+                     Tensor<std::uint32_t> row_amax) const;
 
   MambaShape shape_;
   PreNormBlock<T> block_;

@@ -52,6 +52,7 @@ std::unique_ptr<Saved<T>> Mlp<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   saved->act = maker.make<T>("act", ActivationForward<T>::kName, fc2_.inputs(),
                              again.mlp_act ? again.mlp_act : again.passing(Fp8Layer::mlp_fc2));
   saved->fc2_codes = fc2_.make_saved(maker, recomputed_);
+  saved->dout_amax = block_.dout_amax(saved->fc2_codes.dy_amax);
   saved->mixed = maker.make<T>("proj", LinearForward<T>::kName, fc2_.outputs(),
                                again.mlp ? again.mixed : Tensor<T>{});
   saved->out = maker.make<T>("out", ResidualForward<T>::kName, fc2_.outputs());
@@ -71,13 +72,13 @@ void Mlp<T>::activate(const PassContext& pass, const State& saved) const {
                                           .row_document = pass.pack.row_document,
                                           .a = saved.act,
                                           .kind = activation_,
-                                          .amax = fc2_.cleared_x_amax(pass, saved.fc2_codes)});
+                                          .amax = cleared_amax(pass, saved.fc2_codes.x_amax)});
 }
 
 template <class T>
 void Mlp<T>::forward(const PassContext& pass, Saved<T>& base) const {
   State& saved = static_cast<State&>(base);
-  block_.norm(pass, saved.x, saved.norm, saved.rstd, fc1_.cleared_x_amax(pass, saved.fc1_codes));
+  block_.norm(pass, saved.x, saved.norm, saved.rstd, cleared_amax(pass, saved.fc1_codes.x_amax));
   expand(pass, saved);
   activate(pass, saved);
   pass.part("fc2");
@@ -89,26 +90,28 @@ template <class T>
 void Mlp<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T> dout,
                       Tensor<T> dx) const {
   const State& saved = static_cast<const State&>(base);
-  const Tensor<T> dmixed = block_.residual_backward(pass, dout, saved.scratch.dmixed);
+  const Tensor<T> dmixed =
+      block_.residual_backward(pass, dout, saved.scratch.dmixed, saved.fc2_codes.dy_amax);
   if (recomputed_.mlp) {
     block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
     expand(pass.recomputing(), saved);
   }
   if (recomputed_.mlp_act) activate(pass.recomputing(), saved);
   pass.part("fc2");
-  fc2_.backward(pass, dmixed, saved.act, saved.scratch.dact, saved.fc2_codes);
+  fc2_.backward(pass, dmixed, saved.act, saved.scratch.dact, saved.fc2_codes,
+                block_.amax_of_mixed_gradient(pass, saved));
   pass.part("act");
   pass.stream.submit(ActivationBackward<T>{.h = saved.fc1,
                                            .da = saved.scratch.dact,
                                            .row_document = pass.pack.row_document,
                                            .dh = saved.scratch.dfc1,
                                            .kind = activation_,
-                                           .amax = fc1_.cleared_dy_amax(pass, saved.fc1_codes)});
+                                           .amax = cleared_amax(pass, saved.fc1_codes.dy_amax)});
   if (!recomputed_.mlp) block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
   pass.part("fc1");
   fc1_.backward(pass, saved.scratch.dfc1, saved.norm, saved.scratch.dnorm, saved.fc1_codes,
                 AmaxFrom::producer);
-  block_.norm_backward(pass, saved.x, saved.rstd, saved.scratch.dnorm, dout, dx);
+  block_.norm_backward(pass, saved, saved.rstd, saved.scratch.dnorm, dout, dx);
 }
 
 template struct MlpScratch<float>;

@@ -209,7 +209,10 @@ Slot<T> Model<T>::make_slot(const Offloader& offloader, const Chunk& chunk, int 
     maker.enter_layer(layer);
     at(slot.layers, layer) = at(layers_, layer)->make_saved(maker, x);
     x = at(slot.layers, layer)->out;
+    if (layer > chunk.first_layer)
+      at(slot.layers, layer)->dx_amax = at(slot.layers, layer - 1)->dout_amax;
   }
+  if (!chunk.is_last) at(slot.layers, chunk.end_layer - 1)->dout_amax = {};
   maker.enter_layer(-1);
   make_ends(maker, chunk, slot);
   slot.end_buffer = pool_.size();
@@ -405,7 +408,8 @@ void Model<T>::head_backward(const PassContext& pass, const MicrobatchInputs& in
                                         .row_document = pass.pack.row_document,
                                         .dx = gradient_of(slot, last()),
                                         .dgain = gain.microbatch_gradient,
-                                        .partials = pass.pack.scan.partials(config_.hidden)});
+                                        .partials = pass.pack.scan.partials(config_.hidden),
+                                        .amax = cleared_amax(pass, slot.layers.back()->dout_amax)});
   accumulate(pass, gain);
 }
 
@@ -518,7 +522,10 @@ void Model<T>::fill_input(const Stream& stream, const Segment& region, const Slo
 template <class T>
 void Model<T>::fill_gradients(const Stream& stream, const Segment& region, const Slot<T>& slot,
                               const Ones& ones) const {
-  ones.fill(stream, gradient_of(slot, region.parts.back().layer + 1));
+  const int last = region.parts.back().layer;
+  ones.fill(stream, gradient_of(slot, last + 1));
+  const MemoryRange amax = range_of(at(slot.layers, last)->dout_amax);
+  if (amax.bytes > 0) stream.fill(amax.data, 0, amax.bytes);
   for (const Part& part : region.parts)
     at(layers_, part.layer)->fill_outside(stream, *at(slot.layers, part.layer), part, ones);
 }

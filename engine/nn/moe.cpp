@@ -29,6 +29,15 @@ Fp8Rows expert_rows(const Placed& placed, std::int64_t rows) {
   return {placed.row_pair.columns(0, rows), placed.start, placed.rows};
 }
 
+// Lets an op raise the amaxes of what it stores, if there are any.
+template <class Op>
+void take_amax(Op& op, const Fp8Rows& rows, Tensor<std::uint32_t> amax) {
+  if (!amax) return;
+  op.amax = amax;
+  op.start = rows.start;
+  op.rows = rows.rows;
+}
+
 // For a planted fault: rows of the experts' buffer that follow the documents at hand when launches
 // are captured.
 std::int64_t rows_of_first_capture(const Scenario& scenario, const ExpertBuffer& buffer) {
@@ -173,6 +182,7 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   saved->used_rows = rows;
   saved->mixed = maker.make<T>("proj", Combine<T>::kName, d, again.moe ? again.mixed : Tensor<T>{});
   saved->out = maker.make<T>("out", ResidualForward<T>::kName, d);
+  saved->dout_amax = block_.dout_amax(routed.shared_fc2_codes.dy_amax);
   return saved;
 }
 
@@ -195,7 +205,7 @@ void Moe<T>::route(const PassContext& pass, State& saved) const {
   const Routed& r = saved.routed;
   const Tensor<std::uint32_t> none;
   block_.norm(pass, saved.x, r.norm, r.rstd,
-              shared_fc1_ ? shared_fc1_->cleared_x_amax(pass, r.shared_fc1_codes) : none);
+              shared_fc1_ ? cleared_amax(pass, r.shared_fc1_codes.x_amax) : none);
   score(pass, saved);
   pass.stream.submit(ExpertCounts{.experts = r.selected, .counts = r.counts});
   if (has_losses()) {
@@ -238,8 +248,8 @@ void Moe<T>::shared_forward(const PassContext& pass, const State& saved) const {
   const Routed& r = saved.routed;
   pass.part("shared_expert");
   shared_fc1_->forward(pass, r.norm, r.shared_fc1, r.shared_fc1_codes, AmaxFrom::producer);
-  activate(pass, r.shared_fc1, pass.pack.row_document, r.shared_act,
-           shared_fc2_->cleared_x_amax(pass, r.shared_fc2_codes));
+  activate(pass, r.shared_fc1, {pass.pack.row_document}, r.shared_act,
+           cleared_amax(pass, r.shared_fc2_codes.x_amax));
   shared_fc2_->forward(pass, r.shared_act, r.shared_mixed, r.shared_fc2_codes, AmaxFrom::producer);
 }
 
@@ -310,21 +320,23 @@ void Moe<T>::apply_experts(const PassContext& pass, const State& saved) const {
   const Routed& r = saved.routed;
   const Placed& p = saved.placed;
   const std::int64_t rows = saved.used_rows;
-  const Tensor<std::int32_t> row_pair = p.row_pair.columns(0, rows);
+  const Fp8Rows of_experts = expert_rows(p, rows);
   const Tensor<T> buffer = first_rows(saved.buffer, rows), fc1 = first_rows(saved.fc1, rows);
   const Tensor<T> act = first_rows(saved.act, rows), y = first_rows(saved.y, rows);
   pass.part("dispatch");
   const std::int64_t baked = pass.stream.device().recording() < 0 ? rows : scratch_.captured_rows;
   const std::int64_t dispatched = faulty("dispatch-of-the-captured-batchs-rows", rows, baked);
-  pass.stream.submit(Dispatch<T>{.x = r.norm,
-                                 .row_pair = row_pair.columns(0, dispatched),
-                                 .buffer = first_rows(buffer, dispatched),
-                                 .top_k = top_k_});
+  Dispatch<T> dispatch{.x = r.norm,
+                       .row_pair = p.row_pair.columns(0, dispatched),
+                       .buffer = first_rows(buffer, dispatched),
+                       .top_k = top_k_};
+  take_amax(dispatch, of_experts, cleared_amax(pass, saved.fc1_codes.x_amax));
+  pass.stream.submit(dispatch);
   pass.part("experts_fc1");
   multiply(pass, fc1_, saved, buffer, fc1, saved.fc1_codes);
   pass.part("experts_act");
   // A padding row of the buffer has no pair, as a padding row of the pack has no document.
-  activate(pass, fc1, row_pair, act);
+  activate(pass, fc1, of_experts, act, cleared_amax(pass, saved.fc2_codes.x_amax));
   pass.part("experts_fc2");
   multiply(pass, fc2_, saved, act, y, saved.fc2_codes);
 }
@@ -334,7 +346,7 @@ void Moe<T>::multiply(const PassContext& pass, const Parameter& weight, const St
                       Tensor<T> x, Tensor<T> y, const Fp8Saved& codes) const {
   const Fp8Rows rows = expert_rows(saved.placed, x.rows);
   if constexpr (std::is_same_v<T, bf16>) {
-    if (weight.fp8) return Fp8Linear(weight).forward(pass, rows, x, y, codes);
+    if (weight.fp8) return Fp8Linear(weight).forward(pass, rows, x, y, codes, AmaxFrom::producer);
   }
   pass.stream.submit(ExpertForward<T>{.x = x,
                                       .w = weight_of<T>(weight),
@@ -350,7 +362,8 @@ void Moe<T>::multiply_backward(const PassContext& pass, const Parameter& weight,
                                const Fp8Saved& codes) const {
   const Fp8Rows rows = expert_rows(saved.placed, dy.rows);
   if constexpr (std::is_same_v<T, bf16>) {
-    if (weight.fp8) return Fp8Linear(weight).backward(pass, rows, dy, x, dx, codes);
+    if (weight.fp8)
+      return Fp8Linear(weight).backward(pass, rows, dy, x, dx, codes, AmaxFrom::producer);
   }
   pass.stream.submit(ExpertWeightGradient<T>{
       .dy = dy, .x = x, .start = rows.start, .rows = rows.rows, .dw = weight.microbatch_gradient});
@@ -394,7 +407,11 @@ void Moe<T>::fill_outside(const Stream& stream, const Saved<T>& base, const Part
   if (part.has(Stage::experts)) return;
   ones.fill(stream, saved.scratch.dweights);
   ones.fill(stream, saved.scratch.dbuffer);
-  if (saved.scratch.dmixed) ones.fill(stream, saved.scratch.dmixed);
+  if (saved.scratch.dmixed) {
+    ones.fill(stream, saved.scratch.dmixed);
+    const MemoryRange amax = range_of(saved.routed.shared_fc2_codes.dy_amax);
+    if (amax.bytes > 0) stream.fill(amax.data, 0, amax.bytes);
+  }
   // The experts' stage computes the whole layer again.
   const MemoryRange codes = range_of(saved.routed.shared_fc1_codes.x);
   if (recomputed_.moe && codes.bytes > 0) stream.fill(codes.data, 0, codes.bytes);
@@ -404,30 +421,34 @@ template <class T>
 void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const {
   const Placed& p = saved.placed;
   const std::int64_t rows = saved.used_rows;
-  const Tensor<std::int32_t> row_pair = p.row_pair.columns(0, rows);
+  const Fp8Rows of_experts = expert_rows(p, rows);
   const Tensor<T> act = first_rows(saved.act, rows), dy = first_rows(saved.scratch.dy, rows);
   const Tensor<T> dact = first_rows(saved.scratch.dact, rows),
                   dfc1 = first_rows(saved.scratch.dfc1, rows);
-  const Tensor<T> dmixed = block_.residual_backward(pass, dout, saved.scratch.dmixed);
+  const Tensor<T> dmixed = block_.residual_backward(pass, dout, saved.scratch.dmixed,
+                                                    saved.routed.shared_fc2_codes.dy_amax);
   if (recomputed_.moe) {
     recompute(pass, saved);
   } else if (recomputed_.moe_act) {
     pass.part(StepLocation::kRecompute);
-    activate(pass, first_rows(saved.fc1, rows), row_pair, act);
+    activate(pass, first_rows(saved.fc1, rows), of_experts, act);
   }
   pass.part("combine");
-  pass.stream.submit(CombineBackward<T>{.dout = dmixed,
-                                        .y = first_rows(saved.y, rows),
-                                        .weights = saved.routed.weights,
-                                        .pair_row = p.pair_row,
-                                        .row_pair = row_pair,
-                                        .row_document = pass.pack.row_document,
-                                        .dy = dy,
-                                        .dweights = saved.scratch.dweights});
+  CombineBackward<T> combine{.dout = dmixed,
+                             .y = first_rows(saved.y, rows),
+                             .weights = saved.routed.weights,
+                             .pair_row = p.pair_row,
+                             .row_pair = of_experts.row_document,
+                             .row_document = pass.pack.row_document,
+                             .dy = dy,
+                             .dweights = saved.scratch.dweights};
+  take_amax(combine, of_experts, cleared_amax(pass, saved.fc2_codes.dy_amax));
+  pass.stream.submit(combine);
   pass.part("experts_fc2");
   multiply_backward(pass, fc2_, saved, dy, act, dact, saved.fc2_codes);
   pass.part("experts_act");
-  activate_backward(pass, first_rows(saved.fc1, rows), dact, row_pair, dfc1);
+  activate_backward(pass, first_rows(saved.fc1, rows), dact, of_experts, dfc1,
+                    cleared_amax(pass, saved.fc1_codes.dy_amax));
   pass.part("experts_fc1");
   multiply_backward(pass, fc1_, saved, dfc1, first_rows(saved.buffer, rows),
                     first_rows(saved.scratch.dbuffer, rows), saved.fc1_codes);
@@ -446,7 +467,7 @@ void Moe<T>::recompute(const PassContext& pass, const State& saved) const {
   again.part("shared_expert");
   shared_fc1_->forward(again, saved.routed.norm, saved.routed.shared_fc1,
                        saved.routed.shared_fc1_codes);
-  activate(again, saved.routed.shared_fc1, pass.pack.row_document, saved.routed.shared_act);
+  activate(again, saved.routed.shared_fc1, {pass.pack.row_document}, saved.routed.shared_act);
 }
 
 template <class T>
@@ -454,14 +475,14 @@ void Moe<T>::shared_backward(const PassContext& pass, const State& saved, Tensor
   const Routed& r = saved.routed;
   if (recomputed_.shared_act && !recomputed_.moe) {
     pass.part(StepLocation::kRecompute);
-    activate(pass, r.shared_fc1, pass.pack.row_document, r.shared_act);
+    activate(pass, r.shared_fc1, {pass.pack.row_document}, r.shared_act);
   }
   pass.part("shared_expert");
   shared_fc2_->backward(pass, block_.mixed_gradient(pass, dout, saved.scratch.dmixed), r.shared_act,
-                        saved.scratch.shared_dact, r.shared_fc2_codes);
-  activate_backward(pass, r.shared_fc1, saved.scratch.shared_dact, pass.pack.row_document,
-                    saved.scratch.shared_dfc1,
-                    shared_fc1_->cleared_dy_amax(pass, r.shared_fc1_codes));
+                        saved.scratch.shared_dact, r.shared_fc2_codes,
+                        block_.amax_of_mixed_gradient(pass, saved));
+  activate_backward(pass, r.shared_fc1, saved.scratch.shared_dact, {pass.pack.row_document},
+                    saved.scratch.shared_dfc1, cleared_amax(pass, r.shared_fc1_codes.dy_amax));
   shared_fc1_->backward(pass, saved.scratch.shared_dfc1, r.norm, saved.scratch.shared_dx,
                         r.shared_fc1_codes, AmaxFrom::producer);
 }
@@ -496,21 +517,24 @@ void Moe<T>::route_backward(const PassContext& pass, const State& saved, Tensor<
                                          .wr = router_.weight,
                                          .row_document = pass.pack.row_document,
                                          .dx = saved.scratch.dnorm});
-  block_.norm_backward(pass, saved.x, r.rstd, saved.scratch.dnorm, dout, dx);
+  block_.norm_backward(pass, saved, r.rstd, saved.scratch.dnorm, dout, dx);
 }
 
 template <class T>
-void Moe<T>::activate(const PassContext& pass, Tensor<T> h, Tensor<std::int32_t> row_document,
-                      Tensor<T> a, Tensor<std::uint32_t> amax) const {
-  pass.stream.submit(ActivationForward<T>{
-      .h = h, .row_document = row_document, .a = a, .kind = activation_, .amax = amax});
+void Moe<T>::activate(const PassContext& pass, Tensor<T> h, const Fp8Rows& rows, Tensor<T> a,
+                      Tensor<std::uint32_t> amax) const {
+  ActivationForward<T> op{.h = h, .row_document = rows.row_document, .a = a, .kind = activation_};
+  take_amax(op, rows, amax);
+  pass.stream.submit(op);
 }
 template <class T>
 void Moe<T>::activate_backward(const PassContext& pass, Tensor<T> h, Tensor<T> da,
-                               Tensor<std::int32_t> row_document, Tensor<T> dh,
+                               const Fp8Rows& rows, Tensor<T> dh,
                                Tensor<std::uint32_t> amax) const {
-  pass.stream.submit(ActivationBackward<T>{
-      .h = h, .da = da, .row_document = row_document, .dh = dh, .kind = activation_, .amax = amax});
+  ActivationBackward<T> op{
+      .h = h, .da = da, .row_document = rows.row_document, .dh = dh, .kind = activation_};
+  take_amax(op, rows, amax);
+  pass.stream.submit(op);
 }
 
 template struct MoeScratch<float>;

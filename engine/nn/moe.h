@@ -94,11 +94,10 @@ class Moe : public Layer<T> {
                       Tensor<T> dx) const;
 
   // `amax`: that of the result, which rises to what is stored; or absent.
-  void activate(const PassContext& pass, Tensor<T> h, Tensor<std::int32_t> row_document,
-                Tensor<T> a, Tensor<std::uint32_t> amax = {}) const;
-  void activate_backward(const PassContext& pass, Tensor<T> h, Tensor<T> da,
-                         Tensor<std::int32_t> row_document, Tensor<T> dh,
-                         Tensor<std::uint32_t> amax = {}) const;
+  void activate(const PassContext& pass, Tensor<T> h, const Fp8Rows& rows, Tensor<T> a,
+                Tensor<std::uint32_t> amax = {}) const;
+  void activate_backward(const PassContext& pass, Tensor<T> h, Tensor<T> da, const Fp8Rows& rows,
+                         Tensor<T> dh, Tensor<std::uint32_t> amax = {}) const;
   bool has_losses() const { return aux_ != 0 || z_ != 0; }
 
   PreNormBlock<T> block_;

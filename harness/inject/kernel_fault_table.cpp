@@ -101,6 +101,7 @@ constexpr std::array kKernelFaults{
     // Sums of runs of equal size are exact in any order.
     FaultRow{"fp8-runs-added-backwards", kOrder, "", kNoScenario},
     FaultRow{"fp8-amax-before-the-store", kIndex, "activation: amax"},
+    FaultRow{"fp8-amax-of-queries-alone", kIndex, "activation: qkv_linear.dy_amax"},
     FaultRow{"fp8-amax-takes-the-sign", kIndex, "activation: amax"},
     // Every op writes zeros to the rows of no document that this fault would look at.
     FaultRow{"fp8-amax-of-padding-rows", kPadding, "", kNoScenario},

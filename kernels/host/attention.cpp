@@ -9,6 +9,7 @@
 #include "kernels/core/packed_documents.h"
 #include "kernels/core/reduce.h"
 #include "kernels/host/factor.h"
+#include "kernels/host/raise_amax.h"
 #include "kernels/host/rows.h"
 
 namespace lockstep {
@@ -253,6 +254,7 @@ void run(HostQueue, const AttentionForward<T>& op) {
       }
     }
   }
+  raise_amax(op, op.o);
 }
 
 template <class T>

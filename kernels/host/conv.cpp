@@ -6,6 +6,7 @@
 #include "kernels/core/fault.h"
 #include "kernels/core/reduce.h"
 #include "kernels/host/chain.h"
+#include "kernels/host/raise_amax.h"
 #include "kernels/host/rows.h"
 
 namespace lockstep {
@@ -94,6 +95,7 @@ void run(HostQueue, const ConvBackward<T>& op) {
     input_gradient_row(op, taps.data(), t, row.data());
     store_row(channels, row.data(), op.dx.row(t));
   }
+  raise_amax(op, op.dx);
   column_sums(rows, channels, op.dbias.data, [&](std::int64_t t, float* p) {
     if (op.row_document.data[t] < 0) return;
     const float* dpre = op.dpre.row(t);

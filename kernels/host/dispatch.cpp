@@ -8,6 +8,7 @@
 #include "kernels/core/reduce.h"
 #include "kernels/core/require.h"
 #include "kernels/host/chain.h"
+#include "kernels/host/raise_amax.h"
 #include "kernels/host/rows.h"
 
 namespace lockstep {
@@ -52,6 +53,7 @@ void run(HostQueue, const Dispatch<T>& op) {
       std::copy_n(op.x.row(source), op.x.cols, op.buffer.row(r));
     }
   }
+  raise_amax(op, op.buffer, op.row_pair);
 }
 
 template <class T>
@@ -98,6 +100,7 @@ void run(HostQueue, const CombineBackward<T>& op) {
     const float weight = faulty("combine-backward-forgets-the-weight", own, 1.0f);
     for (std::int64_t e = 0; e < d; ++e) op.dy.row(r)[e] = st<T>(mul(weight, load(dout[e])));
   }
+  raise_amax(op, op.dy, op.row_pair);
   for (std::int64_t i = 0; i < op.dout.rows; ++i) {
     for (std::int64_t s = 0; s < slots; ++s) {
       float& dweight = op.dweights.row(i)[s];

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "kernels/host/dropout.h"
+#include "kernels/host/raise_amax.h"
 #include "kernels/host/rows.h"
 
 namespace lockstep {
@@ -44,6 +45,7 @@ void run(HostQueue, const ResidualBackward<T>& op) {
              row.data());
     store_row(d, row.data(), op.dy.row(i));
   }
+  raise_amax(op, op.dy);
 }
 
 template void run(HostQueue, const ResidualForward<float>&);

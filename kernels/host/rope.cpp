@@ -2,6 +2,7 @@
 
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
+#include "kernels/host/raise_amax.h"
 
 namespace lockstep {
 
@@ -21,6 +22,13 @@ void run(HostQueue, const RopeTable& op) {
 template <class T>
 static std::int64_t position_of(const Rope<T>& op, std::int64_t row) {
   return faulty<std::int64_t>("rope-positions-of-the-pack", op.row_position.data[row], row);
+}
+
+template <class T>
+static void take_amax(const Rope<T>& op) {
+  Accum<T> seen = op.qkv;
+  seen.cols = faulty<std::int64_t>("fp8-amax-of-queries-alone", seen.cols, op.heads * op.head_dim);
+  raise_amax(op, seen);
 }
 
 template <class T>
@@ -45,6 +53,7 @@ void run(HostQueue, const Rope<T>& op) {
       }
     }
   }
+  take_amax(op);
 }
 
 template void run(HostQueue, const Rope<float>&);

@@ -5,6 +5,7 @@
 #include "kernels/core/packed_documents.h"
 #include "kernels/core/reduce.h"
 #include "kernels/host/chain.h"
+#include "kernels/host/raise_amax.h"
 #include "kernels/host/rows.h"
 #include "kernels/host/scan_chunk.h"
 #include "kernels/ops/scan.h"
@@ -233,6 +234,7 @@ void run(HostQueue, const ScanBackward<T>& op) {
   std::copy_n(sums.data(), heads, op.ddt_bias.data);
   std::copy_n(sums.data() + heads, heads, op.da_log.data);
   std::copy_n(sums.data() + 2 * heads, heads, op.dd.data);
+  raise_amax(op, op.ddt);
 }
 
 template void run(HostQueue, const ScanBackward<float>&);

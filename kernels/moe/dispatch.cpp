@@ -22,6 +22,7 @@ void check(const Dispatch<T>& op) {
   require_shape(op.row_pair, 1, op.buffer.rows, "row_pair is [1, R]");
   require_shape(op.buffer, op.buffer.rows, op.x.cols, "buffer is [R, d]");
   require(op.top_k > 0, "top_k > 0");
+  require_amax<T>(op);
 }
 template <class T>
 void check(const Combine<T>& op) {
@@ -44,6 +45,7 @@ void check(const CombineBackward<T>& op) {
   require_shape(op.row_document, 1, rows, "row_document is [1, T]");
   require_shape(op.dy, op.y.rows, d, "dy is [R, d]");
   require_shape(op.dweights, rows, slots, "dweights is [T, k]");
+  require_amax<T>(op);
 }
 template <class T>
 void check(const DispatchBackward<T>& op) {

@@ -31,6 +31,10 @@ struct Dispatch {
   In<std::int32_t> row_pair;  // [1, R]
   Out<T> buffer;              // [R, d]
   std::int32_t top_k = 1;
+  // [1, S] or absent: rises to the words of the buffer in rows in use (fp8.h). bf16 alone.
+  Accum<std::uint32_t> amax = {};
+  // [1, S] or absent, with amax alone: where the segments of the rows lie (fp8.h).
+  In<std::int32_t> start = {}, rows = {};
 };
 
 // out = st(sum over slots asc of weight * y, then + shared).
@@ -58,6 +62,10 @@ struct CombineBackward {
   In<std::int32_t> row_document;  // [1, T]
   Out<T> dy;                      // [R, d]
   Out<float> dweights;            // [T, k]; dropped pairs +0.
+  // [1, S] or absent: rises to the words of dy in rows in use (fp8.h). bf16 alone.
+  Accum<std::uint32_t> amax = {};
+  // [1, S] or absent, with amax alone: where the segments of the rows lie (fp8.h).
+  In<std::int32_t> start = {}, rows = {};
 };
 
 // dx = st(sum over slots asc of dbuffer, then + dshared, then + the router's part).

@@ -16,8 +16,10 @@ struct ActivationForward {
   In<std::int32_t> row_document;  // [1, T]
   Out<T> a;                       // [T, F]
   Activation kind = Activation::squared_relu;
-  // [1, 1] or absent: rises to the words of what is stored in rows in use (fp8.h). bf16 alone.
+  // [1, S] or absent: rises to the words of what is stored in rows in use (fp8.h). bf16 alone.
   Accum<std::uint32_t> amax = {};
+  // [1, S] or absent, with amax alone: where the segments of the rows lie (fp8.h).
+  In<std::int32_t> start = {}, rows = {};
 };
 template <class T>
 struct ActivationBackward {
@@ -27,8 +29,10 @@ struct ActivationBackward {
   In<std::int32_t> row_document;
   Out<T> dh;  // As h.
   Activation kind = Activation::squared_relu;
-  // [1, 1] or absent: rises to the words of what is stored in rows in use (fp8.h). bf16 alone.
+  // [1, S] or absent: rises to the words of what is stored in rows in use (fp8.h). bf16 alone.
   Accum<std::uint32_t> amax = {};
+  // [1, S] or absent, with amax alone: where the segments of the rows lie (fp8.h).
+  In<std::int32_t> start = {}, rows = {};
 };
 template <class T>
 void check(const ActivationForward<T>& op);

@@ -25,6 +25,7 @@ void check_heads(const Op& op) {
 template <class T>
 void check(const AttentionForward<T>& op) {
   check_heads(op);
+  require_amax<T>(op);
 }
 template <class T>
 void check(const AttentionBackward<T>& op) {

@@ -19,6 +19,8 @@ struct AttentionForward {
   std::int32_t heads = 1;
   std::int32_t kv_heads = 1;
   std::int32_t head_dim = 16;
+  // [1, 1] or absent: rises to the words of o in rows in use (fp8.h). bf16 alone.
+  Accum<std::uint32_t> amax = {};
 };
 template <class T>
 struct AttentionBackward {

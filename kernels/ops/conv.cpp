@@ -27,6 +27,7 @@ void check(const ConvBackward<T>& op) {
   require_shape(op.dx, rows, channels, "dx is [T, channels]");
   require_shape(op.dweight, channels, op.weight.cols, "dweight is [channels, width]");
   require_shape(op.dbias, 1, channels, "dbias is [1, channels]");
+  require_amax<T>(op);
 }
 template void check(const ConvForward<float>&);
 template void check(const ConvForward<bf16>&);

@@ -30,6 +30,8 @@ struct ConvBackward {
   Out<T> dx;            // [T, channels]
   Out<float> dweight;   // [channels, width]
   Out<float> dbias;     // [1, channels]
+  // [1, 1] or absent: rises to the words of dx in rows in use (fp8.h). bf16 alone.
+  Accum<std::uint32_t> amax = {};
 };
 template <class T>
 void check(const ConvForward<T>& op);

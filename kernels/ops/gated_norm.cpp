@@ -31,6 +31,7 @@ void check(const GatedNormBackward<T>& op) {
   require_shape(op.dz, rows, d, "dz is [T, d_inner]");
   require_shape(op.dgain, 1, d, "dgain is [1, d_inner]");
   require_shape(op.partials, (rows + 31) / 32, d, "partials is [ceil(T / 32), d_inner]");
+  require_amax<T>(op);
 }
 template void check(const GatedNormForward<float>&);
 template void check(const GatedNormForward<bf16>&);

@@ -35,6 +35,8 @@ struct GatedNormBackward {
   Out<float> dgain;  // [1, d_inner]
   std::int32_t groups = 1;
   Scratch<float> partials;  // [ceil(T / 32), d_inner]: partial sums of dgain.
+  // [1, 1] or absent: rises to the words of dz in rows in use (fp8.h). bf16 alone.
+  Accum<std::uint32_t> amax = {};
 };
 template <class T>
 void check(const GatedNormForward<T>& op);

@@ -24,6 +24,7 @@ void check(const ResidualBackward<T>& op) {
   require_shape(op.row_number, 1, rows, "row_number is [1, T]");
   require_shape(op.state, 1, 1, "state is [1, 1]");
   require_shape(op.dy, rows, d, "dy is [T, d]");
+  require_amax<T>(op);
 }
 template void check(const ResidualForward<float>&);
 template void check(const ResidualForward<bf16>&);

@@ -32,6 +32,8 @@ struct ResidualBackward {
   In<StepState> state;
   Out<T> dy;  // [T, d]
   Dropout dropout;
+  // [1, 1] or absent: rises to the words of dy in rows in use (fp8.h). bf16 alone.
+  Accum<std::uint32_t> amax = {};
 };
 template <class T>
 void check(const ResidualForward<T>& op);

@@ -27,6 +27,7 @@ void check(const RmsNormBackward<T>& op) {
   require_shape(op.dx, rows, d, "dx is [T, d]");
   require_shape(op.dgain, 1, d, "dgain is [1, d]");
   require_shape(op.partials, (rows + 31) / 32, d, "partials is [ceil(T / 32), d]");
+  require_amax<T>(op);
 }
 template void check(const RmsNormForward<float>&);
 template void check(const RmsNormForward<bf16>&);

@@ -33,6 +33,8 @@ struct RmsNormBackward {
   Out<T> dx;                      // [T, d]
   Out<float> dgain;               // [1, d]: CS over the physical rows.
   Scratch<float> partials;        // [ceil(T / 32), d]: partial sums of dgain.
+  // [1, 1] or absent: rises to the words of dx in rows in use (fp8.h). bf16 alone.
+  Accum<std::uint32_t> amax = {};
 };
 template <class T>
 void check(const RmsNormForward<T>& op);

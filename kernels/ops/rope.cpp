@@ -21,6 +21,7 @@ void check(const Rope<T>& op) {
   require_shape(op.table, op.table.rows, op.head_dim, "table is [positions, hd]");
   require_shape(op.row_document, 1, rows, "row_document is [1, T]");
   require_shape(op.row_position, 1, rows, "row_position is [1, T]");
+  require_amax<T>(op);
 }
 template void check(const Rope<float>&);
 template void check(const Rope<bf16>&);

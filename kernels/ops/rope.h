@@ -26,6 +26,8 @@ struct Rope {
   std::int32_t kv_heads = 1;
   std::int32_t head_dim = 16;
   bool backward = false;
+  // [1, 1] or absent: rises to the words of q, k and v in rows in use (fp8.h). bf16 alone.
+  Accum<std::uint32_t> amax = {};
 };
 void check(const RopeTable& op);
 void run(HostQueue, const RopeTable& op);

@@ -47,6 +47,7 @@ void check(const ScanBackward<T>& op) {
   require_shape(op.ddt_bias, 1, op.heads, "ddt_bias is [1, heads]");
   require_shape(op.da_log, 1, op.heads, "da_log is [1, heads]");
   require_shape(op.dd, 1, op.heads, "dd is [1, heads]");
+  require_amax<T>(op);
 }
 template void check(const ScanForward<float>&);
 template void check(const ScanForward<bf16>&);

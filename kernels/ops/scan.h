@@ -56,6 +56,8 @@ struct ScanBackward {
   std::int32_t groups = 1;
   std::int32_t state = 16;
   std::int32_t chunk = 128;
+  // [1, 1] or absent: rises to the words of ddt in rows in use (fp8.h). bf16 alone.
+  Accum<std::uint32_t> amax = {};
 };
 template <class T>
 void check(const ScanForward<T>& op);

@@ -134,7 +134,8 @@ __device__ __forceinline__ void mask_future_keys(float (&s)[kKeyBlock / 8][4], c
   }
 }
 
-// Writes the lane's two rows of O, divided by the sum of their weights, and their LSE.
+// Writes the lane's two rows of O, divided by the sum of their weights, and their LSE. The lanes of
+// a warp raise the amax of O together.
 template <int kTiles>
 __device__ __forceinline__ void store_tile(const AttentionForward<bf16>& op, const Tile& tile,
                                            const int (&own)[2], const Softmax& softmax,
@@ -146,8 +147,9 @@ __device__ __forceinline__ void store_tile(const AttentionForward<bf16>& op, con
     if (tile.first + own[h] >= tile.length) continue;
     const std::int64_t row = tile.start + tile.first + own[h];
     if (lane_place() == 0) at(op.lse, row, tile.head) = add(softmax.m[h], log(l));
-    store_own(&at(op.o, row, q_column(op, tile.head)), op.head_dim, o, h,
-              [&](float x) { return mul(x, inverse); });
+    const StoredMagnitudes stored = store_own(&at(op.o, row, q_column(op, tile.head)), op.head_dim,
+                                              o, h, [&](float x) { return mul(x, inverse); });
+    if (op.amax.data != nullptr) raise_amax(op.amax.data, stored);
   }
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/common/fragment.cuh"
 #include "kernels/cuda/common/panels.cuh"
+#include "kernels/cuda/common/raise_amax.cuh"
 #include "kernels/cuda/common/reduce.cuh"
 
 namespace lockstep {
@@ -198,10 +199,12 @@ __device__ __forceinline__ int own_row(int h) {
   return warp_index() % (kWarpgroup / kWarp) * 16 + lane_group() + 8 * h;
 }
 
-// Stores row `row` of a head in the lane's columns: to[e] = st(f(add(sum[x][e], +0))).
+// Stores row `row` of a head in the lane's columns: to[e] = st(f(add(sum[x][e], +0))). Returns the
+// magnitudes of what it has stored.
 template <int kTiles, class F>
-__device__ __forceinline__ void store_own(bf16* to, int hd, const float (&sum)[kTiles][4], int h,
-                                          F f) {
+__device__ __forceinline__ StoredMagnitudes store_own(bf16* to, int hd,
+                                                      const float (&sum)[kTiles][4], int h, F f) {
+  StoredMagnitudes stored;
   const bool pairs = reinterpret_cast<std::uintptr_t>(to) % 4 == 0 && hd % 2 == 0;
   const auto each = [&](auto put) {
 #pragma unroll
@@ -212,14 +215,17 @@ __device__ __forceinline__ void store_own(bf16* to, int hd, const float (&sum)[k
   };
   if (pairs) {
     each([&](int channel, std::uint32_t both) {
+      stored.take_if(channel < hd, both);
       if (channel < hd) *reinterpret_cast<std::uint32_t*>(to + channel) = both;
     });
   } else {
     each([&](int channel, std::uint32_t both) {
+      stored.take_if(channel < hd, channel + 1 < hd ? both : both & 0xffffu);
       if (channel < hd) to[channel] = {static_cast<std::uint16_t>(both)};
       if (channel + 1 < hd) to[channel + 1] = {static_cast<std::uint16_t>(both >> 16)};
     });
   }
+  return stored;
 }
 
 // Writes +0 to columns of all rows of no document; the computing warps of all blocks share them.

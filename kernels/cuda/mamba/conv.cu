@@ -60,7 +60,11 @@ __global__ void conv_backward_input(ConvBackward<T> op) {
       a = fma(at(op.weight, e.col, width - 1 - q), at(op.dpre, row, e.col), a);
     }
   }
-  at(op.dx, e.row, e.col) = st<T>(add(a, 0.0f));
+  const T dx = st<T>(add(a, 0.0f));
+  at(op.dx, e.row, e.col) = dx;
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (op.amax.data != nullptr) raise_amax(op.amax.data, dx);
+  }
 }
 
 // blockIdx.y is the tap u of the weight, or the bias after the last tap.

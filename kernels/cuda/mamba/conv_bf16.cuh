@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/cuda/common/gate.cuh"
+#include "kernels/cuda/common/raise_amax.cuh"
 #include "kernels/cuda/mamba/conv_column_strip.cuh"
 #include "kernels/ops/conv.h"
 
@@ -180,6 +181,7 @@ static __global__ void __launch_bounds__(kConvThreads, 4)
   bf16* dx_row = row_at(op.dx, walk.first - kAhead, walk.c);
   const int pitch = static_cast<int>(op.dx.pitch);
   const std::uint32_t own_x = kept_address(&ring[0].rows[0][lane_index()]);
+  StoredMagnitudes magnitudes;
   // Four rows of the walk, or the three after it.
   const auto some_rows = [&]<bool kPlain, bool kSums>(int t) {
     const std::uint32_t place = own_x + static_cast<std::uint32_t>(t) % kRows * kRingRow;
@@ -189,8 +191,11 @@ static __global__ void __launch_bounds__(kConvThreads, 4)
       const std::uint32_t at_x = place + static_cast<std::uint32_t>(k) * kRingRow;
       const Vec4 dx = conv_backward_row<kPlain, kSums>(channels, own, reach, t, k, ring_vec4(at_x),
                                                        ring_vec4(at_x + sizeof(ConvRing<kRows>)));
-      store_if((k == kAhead ? walk.mine : begun) && (kPlain || t + k - kAhead < walk.inside),
-               dx_row, dx);
+      const bool stores =
+          (k == kAhead ? walk.mine : begun) && (kPlain || t + k - kAhead < walk.inside);
+      store_if(stores, dx_row, dx);
+      magnitudes.take_if(stores, dx.pairs[0]);
+      magnitudes.take_if(stores, dx.pairs[1]);
       dx_row += pitch;
     }
   };
@@ -213,6 +218,7 @@ static __global__ void __launch_bounds__(kConvThreads, 4)
   await_turn();
   reach.is_plain(kWalk) ? some_rows.template operator()<true, false>(kWalk)
                         : some_rows.template operator()<false, false>(kWalk);
+  if (op.amax.data != nullptr) raise_amax(op.amax.data, magnitudes);
 }
 
 // The last step of CS for 32 channels per warp: s = add(s, p_b) over the row blocks, with the next

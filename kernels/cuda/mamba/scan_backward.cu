@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kThreads) scan_backward_rates(ScanBackward<T> 
   if (j < chunk.rows) {
     const float rate = rate_of(op, head);
     const float z = mul(fma(rate, s[j], g), sigmoid(raw_dt(op, row, head)));
-    at(op.ddt, row, head) = st<T>(z);
+    store_rate(op, row, head, z);
     row_term(op, row, kDtBias, head) = z;
     row_term(op, row, kALog, head) = mul(mul(decay.dt[j], s[j]), rate);
   }

@@ -1,6 +1,7 @@
 // Code that the fp32 and the bf16 backward scan share: addresses of operands and of per-row terms.
 #pragma once
 
+#include "kernels/cuda/common/raise_amax.cuh"
 #include "kernels/cuda/mamba/scan.cuh"
 
 namespace lockstep {
@@ -11,6 +12,16 @@ enum RowTerm : int { kG = 0, kH = 1, kQ = 2, kDtBias = 0, kALog = 1, kD = 2 };
 template <class T>
 __device__ float& row_term(const ScanBackward<T>& op, std::int64_t row, RowTerm term, int head) {
   return at(op.rows, row, static_cast<std::int64_t>(term) * op.heads + head);
+}
+
+template <class T>
+__device__ __forceinline__ void store_rate(const ScanBackward<T>& op, std::int64_t row, int head,
+                                           float ddt) {
+  const T stored = st<T>(ddt);
+  at(op.ddt, row, head) = stored;
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (op.amax.data != nullptr) raise_amax(op.amax.data, stored);
+  }
 }
 template <class T>
 __device__ float x_of(const ScanBackward<T>& op, const Chunk& chunk, int head, int j, int p) {

@@ -71,7 +71,7 @@ __device__ __forceinline__ void give_rates(RateShared& shared, const ScanBackwar
     const int head = first + h;
     const float rate = rate_of(op, head);
     const float z = mul(fma(rate, dcs[h][j], g[h][j]), sigmoid(raw_dt(op, row, head)));
-    at(op.ddt, row, head) = st<bf16>(z);
+    store_rate(op, row, head, z);
     row_term(op, row, kDtBias, head) = z;
     row_term(op, row, kALog, head) = mul(mul(dt[h][j], dcs[h][j]), rate);
     row_term(op, row, kD, head) = sum_of(kSumD, h, j);

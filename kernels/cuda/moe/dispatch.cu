@@ -1,3 +1,4 @@
+#include "kernels/cuda/common/raise_amax.cuh"
 #include "kernels/cuda/common/reduce.cuh"
 #include "kernels/moe/dispatch.h"
 
@@ -56,13 +57,25 @@ __global__ void expert_layout(ExpertLayout op) {
   }
 }
 
+template <class Op, class T>
+__device__ __forceinline__ void raise_amax_of_element(const Op& op, std::int64_t row, T stored) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (op.amax.data == nullptr) return;
+    StoredMagnitudes one;
+    one.take(stored.bits);
+    raise_amax_of_row(op, row, one);
+  }
+}
+
 template <class T>
 __global__ void dispatch(Dispatch<T> op) {
   pdl_begin();
   const Element e = own_element(op.buffer.rows, op.buffer.cols);
   if (!e.inside) return;
   const std::int32_t pair = at(op.row_pair, 0, e.row);
-  at(op.buffer, e.row, e.col) = pair < 0 ? st<T>(0.0f) : at(op.x, pair / op.top_k, e.col);
+  const T x = pair < 0 ? st<T>(0.0f) : at(op.x, pair / op.top_k, e.col);
+  at(op.buffer, e.row, e.col) = x;
+  raise_amax_of_element(op, e.row, x);
 }
 
 template <class T>
@@ -95,6 +108,7 @@ __global__ void combine_backward(CombineBackward<T> op) {
     dy = st<T>(mul(at(op.weights, i, pair % slots), load(at(op.dout, i, e.col))));
   }
   at(op.dy, e.row, e.col) = dy;
+  raise_amax_of_element(op, e.row, dy);
 }
 // One warp per pair.
 template <class T>

@@ -62,14 +62,18 @@ __global__ void gated_norm_backward(GatedNormBackward<T> op) {
     return fma(v, mul(gated(op, i, first + k), rstd), acc);
   });
   const float nc = neg(div(sum, static_cast<float>(width)));
+  StoredMagnitudes magnitudes;
   for (std::int64_t k = first + lane_index(); k < first + width; k += kWarp) {
     const float y = load(at(op.y, i, k));
     const float z = load(at(op.z, i, k));
     const float v = mul(load(at(op.dout, i, k)), at(op.gain, 0, k));
     const float du = mul(rstd, fma(nc, mul(mul(y, silu(z)), rstd), v));
     at(op.dy, i, k) = st<T>(mul(du, silu(z)));
-    at(op.dz, i, k) = st<T>(mul(mul(du, y), dsilu(z)));
+    const T dz = st<T>(mul(mul(du, y), dsilu(z)));
+    at(op.dz, i, k) = dz;
+    if constexpr (std::is_same_v<T, bf16>) magnitudes.take(dz.bits);
   }
+  if (op.amax.data != nullptr) raise_amax(op.amax.data, magnitudes);
 }
 
 template <class T>

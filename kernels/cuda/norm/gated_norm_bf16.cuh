@@ -98,8 +98,7 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? kForwardBlocks : 1)
       for (int c = 0; c < 4; ++c) o[c] = mul(mul(u[s][c], rstd), part(gain[s], c));
       const Vec4 stored = real ? vec4(o) : Vec4{};
       stored.store(o_row + 128 * s);
-      magnitudes.take(stored.pairs[0]);
-      magnitudes.take(stored.pairs[1]);
+      magnitudes.take_all(stored);
     });
     if (lane == 0) at(op.rstd, begin + turn, group) = rstd;
     o_row += op.o.pitch;
@@ -145,11 +144,12 @@ struct GatedRows {
 };
 
 // Computes dy and dz of the warp's row, and mul(u, rstd) into shared memory. `writes`: the row
-// exists.
+// exists. `magnitudes`: of dz.
 template <int kSteps, bool kFull>
 __device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op, int turn,
                                                std::int64_t i, std::int64_t first, bool writes,
-                                               bool real, float rstd, const GatedRows& rows) {
+                                               bool real, float rstd, const GatedRows& rows,
+                                               StoredMagnitudes& magnitudes) {
   const int width = rows.width;
   const int w = warp_index();
   // The lane's first quad begins here, the others follow 128 elements apart.
@@ -192,7 +192,9 @@ __device__ __forceinline__ void gated_norm_row(const GatedNormBackward<bf16>& op
       dz[c] = d.dz;
     }
     (real ? vec4(dy) : Vec4{}).store(dy_row + 128 * s);
-    (real ? vec4(dz) : Vec4{}).store(dz_row + 128 * s);
+    const Vec4 stored = real ? vec4(dz) : Vec4{};
+    stored.store(dz_row + 128 * s);
+    magnitudes.take_all(stored);
   });
 }
 
@@ -226,6 +228,7 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? 2 : 1)
   }
   __syncthreads();
   float p[kPairs][2] = {};
+  StoredMagnitudes magnitudes;
 #pragma unroll 1
   for (int turn = 0; turn < kTurns; ++turn) {
     const int i = turn * kWarps + warp_index();
@@ -233,7 +236,7 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? 2 : 1)
     if (!real[i]) rows.clear(turn);
     __syncwarp();
     gated_norm_row<kSteps, kFull>(op, turn, first_row + i, first, first_row + i < op.y.rows,
-                                  real[i], rstds[i], rows);
+                                  real[i], rstds[i], rows, magnitudes);
     __syncthreads();
 #pragma unroll
     for (int o = 0; o < kPairs; ++o) {
@@ -258,6 +261,7 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? 2 : 1)
     if (k < rows.width)
       store_8(&at(op.partials, blockIdx.x, first + k), bits(p[o][0]), bits(p[o][1]));
   }
+  if (op.amax.data != nullptr) raise_amax(op.amax.data, magnitudes);
 }
 
 // Other sizes and alignments take the plain kernels.

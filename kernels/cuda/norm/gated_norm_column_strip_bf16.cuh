@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/common/barrier.cuh"
 #include "kernels/cuda/common/gate.cuh"
+#include "kernels/cuda/common/raise_amax.cuh"
 #include "kernels/cuda/common/row_vec4.cuh"
 #include "kernels/ops/gated_norm.h"
 
@@ -50,6 +51,12 @@ __device__ __forceinline__ void start_row_copies(const GatedNormBackward<bf16>& 
   copy(1, row_at(op.z, row, column));
   copy(2, row_at(op.dout, row, column));
 }
+// `gains`: those of the lane's channels.
+__device__ __forceinline__ void keep_gains(GatedWalk& own, const float* gains) {
+#pragma unroll
+  for (int s = 0; s < GatedWalk::kSteps; ++s)
+    *reinterpret_cast<float4*>(own.gain + 128 * s + 4 * lane_index()) = vec4_of(gains, 128 * s);
+}
 
 static __global__ void __launch_bounds__(GatedWalk::kThreads, GatedWalk::kBlocks)
     gated_norm_backward_walk(GatedNormBackward<bf16> op) {
@@ -75,15 +82,12 @@ static __global__ void __launch_bounds__(GatedWalk::kThreads, GatedWalk::kBlocks
   };
 #pragma unroll
   for (int row = 0; row < kStages - 1; ++row) start(row);
-#pragma unroll
-  for (int s = 0; s < kSteps; ++s) {
-    *reinterpret_cast<float4*>(own.gain + 128 * s + 4 * lane) =
-        vec4_of(op.gain.data + columns, 128 * s);
-  }
+  keep_gains(own, op.gain.data + columns);
   const bool own_real = lane < count && at(op.row_document, 0, begin + lane) >= 0;
   const float own_rstd = own_real ? at(op.rstd, begin + lane, group) : 0.0f;
   const std::uint32_t real = __ballot_sync(kAllLanes, own_real);
   float p[kSteps][4] = {};
+  StoredMagnitudes magnitudes;
 #pragma unroll 1
   for (int row = 0; row < count; ++row) {
     bf16* const dy_row = row_at(op.dy, begin + row, columns);
@@ -135,7 +139,9 @@ static __global__ void __launch_bounds__(GatedWalk::kThreads, GatedWalk::kBlocks
           dz[c] = d.dz;
         }
         vec4(dy).store(dy_row + 128 * s);
-        vec4(dz).store(dz_row + 128 * s);
+        const Vec4 stored = vec4(dz);
+        stored.store(dz_row + 128 * s);
+        magnitudes.take_all(stored);
       }
     } else {
 #pragma unroll
@@ -145,6 +151,7 @@ static __global__ void __launch_bounds__(GatedWalk::kThreads, GatedWalk::kBlocks
       }
     }
   }
+  if (op.amax.data != nullptr) raise_amax(op.amax.data, magnitudes);
   float* const partial = row_at(op.partials, block, columns);
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {

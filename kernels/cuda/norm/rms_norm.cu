@@ -56,12 +56,16 @@ __global__ void rms_norm_backward(RmsNormBackward<T> op) {
     return fma(t.v, t.u, acc);
   });
   const float nc = neg(div(sum, static_cast<float>(d)));
+  StoredMagnitudes magnitudes;
   for (std::int64_t k = lane_index(); k < d; k += kWarp) {
     const Terms<T> t(op, i, k, rstd);
     float dx = mul(rstd, fma(nc, t.u, t.v));
     if (op.dresidual.data != nullptr) dx = add(load(at(op.dresidual, i, k)), dx);
-    at(op.dx, i, k) = st<T>(dx);
+    const T stored = st<T>(dx);
+    at(op.dx, i, k) = stored;
+    if constexpr (std::is_same_v<T, bf16>) magnitudes.take(stored.bits);
   }
+  if (op.amax.data != nullptr) raise_amax(op.amax.data, magnitudes);
 }
 
 template <class T>

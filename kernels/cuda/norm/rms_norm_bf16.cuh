@@ -38,8 +38,7 @@ __global__ void __launch_bounds__(kThreads) rms_norm_forward_bf16(RmsNormForward
     for (int c = 0; c < 4; ++c) y[c] = mul(mul(x.step[s][c], rstd), part(gain, c));
     const Vec4 stored = real ? vec4(y) : Vec4{};
     stored.store(y_row + 128 * s);
-    magnitudes.take(stored.pairs[0]);
-    magnitudes.take(stored.pairs[1]);
+    magnitudes.take_all(stored);
   });
   if (op.amax.data != nullptr) raise_amax(op.amax.data, magnitudes);
   if (lane_index() == 0) at(op.rstd, 0, i) = rstd;
@@ -64,11 +63,13 @@ struct NormBlock {
   }
 };
 
-// Computes dx of the warp's row, from x and dy in shared memory and gains in any memory.
+// Computes dx of the warp's row, from x and dy in shared memory and gains in any memory, and takes
+// its magnitudes.
 template <int kSteps, bool kFull>
 __device__ __forceinline__ void rms_norm_row(const RmsNormBackward<bf16>& op, std::int64_t i,
                                              bool real, float rstd, const bf16* from_x,
-                                             const bf16* from_dy, const float* from_gain) {
+                                             const bf16* from_dy, const float* from_gain,
+                                             StoredMagnitudes& magnitudes) {
   const int d = static_cast<int>(op.x.cols);
   const int lane =
       4 * lane_index();  // The lane's first quad; the others follow 128 elements apart.
@@ -98,7 +99,9 @@ __device__ __forceinline__ void rms_norm_row(const RmsNormBackward<bf16>& op, st
           mul(rstd, fma(nc, mul(x.step[s][c], rstd), mul(dy.step[s][c], part(gain, c))));
       dx[c] = adds ? add(residual.step[s][c], own) : own;
     }
-    (real ? vec4(dx) : Vec4{}).store(dx_row + 128 * s);
+    const Vec4 stored = real ? vec4(dx) : Vec4{};
+    stored.store(dx_row + 128 * s);
+    magnitudes.take_all(stored);
   });
 }
 
@@ -144,6 +147,7 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocks)
   constexpr bool kWhole =
       kFull && 64 * kSteps % Block::kThreads == 0;  // Every thread has kPairs pairs of columns.
   float p[Block::kPairs][2] = {};
+  StoredMagnitudes magnitudes;
 #pragma unroll 1
   for (int turn = 0; turn < Block::kTurns; ++turn) {
     const int i = turn * Block::kRows + warp_index();
@@ -154,7 +158,8 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocks)
     }
     __syncwarp();
     if (first + i < op.x.rows)
-      rms_norm_row<kSteps, kFull>(op, first + i, real[i], rstds[i], own_x, own_dy, gains);
+      rms_norm_row<kSteps, kFull>(op, first + i, real[i], rstds[i], own_x, own_dy, gains,
+                                  magnitudes);
     __syncthreads();
     const float* const rstd = rstds + turn * Block::kRows;
 #pragma unroll
@@ -178,6 +183,7 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocks)
     const int k = 2 * (o * Block::kThreads + static_cast<int>(threadIdx.x));
     if (kWhole || k < d) store_8(&at(op.partials, blockIdx.x, k), bits(p[o][0]), bits(p[o][1]));
   }
+  if (op.amax.data != nullptr) raise_amax(op.amax.data, magnitudes);
 }
 
 // Other sizes and alignments take the plain kernels.

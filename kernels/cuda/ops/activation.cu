@@ -5,15 +5,6 @@
 namespace lockstep {
 namespace {
 
-// Eight that are stored; those behind a row's end are zeros.
-template <class T>
-__device__ __forceinline__ void take_vec8(StoredMagnitudes& to, const float (&stored)[kVec8]) {
-  if constexpr (std::is_same_v<T, bf16>) {
-#pragma unroll
-    for (int k = 0; k < kVec8; k += 2) to.take(stored_pair(stored[k], stored[k + 1]));
-  }
-}
-
 // One thread per eight neighbours. It issues all loads before it waits for one, and so also loads
 // rows of no document, which it discards. kWide: all eights are whole, at multiples of 16 bytes.
 template <class T, bool kWide>
@@ -39,8 +30,8 @@ __global__ void activation_forward(ActivationForward<T> op) {
   store_vec8(&at(op.a, e.row, e.col), a, count, kWide);
   if (op.amax.data == nullptr) return;
   StoredMagnitudes stored;
-  take_vec8<T>(stored, a);
-  raise_amax(op.amax.data, stored);
+  stored.take_vec8<T>(a);
+  raise_amax_of_row(op, e.row, stored);
 }
 
 template <class T, bool kWide>
@@ -71,9 +62,9 @@ __global__ void activation_backward(ActivationBackward<T> op) {
   store_vec8(&at(op.dh, e.row, e.col), dh, count, kWide);
   if (op.amax.data == nullptr) return;
   StoredMagnitudes stored;
-  take_vec8<T>(stored, dh);
-  take_vec8<T>(stored, dup);
-  raise_amax(op.amax.data, stored);
+  stored.take_vec8<T>(dh);
+  stored.take_vec8<T>(dup);
+  raise_amax_of_row(op, e.row, stored);
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include "kernels/cuda/common/raise_amax.cuh"
 #include "kernels/cuda/common/vec8.cuh"
 #include "kernels/ops/residual.h"
 
@@ -43,6 +44,10 @@ __global__ void residual_backward(ResidualBackward<T> op, bool wide) {
   if (real) drop_vec8(op, e, dy);
   each_vec8([&](int k) { dy[k] = real ? dy[k] : 0.0f; });
   store_vec8(&at(op.dy, e.row, e.col), dy, e.count, wide);
+  if (op.amax.data == nullptr) return;
+  StoredMagnitudes stored;
+  stored.take_vec8<T>(dy);
+  raise_amax(op.amax.data, stored);
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include "kernels/cuda/common/raise_amax.cuh"
 #include "kernels/cuda/common/vec8.cuh"
 #include "kernels/ops/rope.h"
 
@@ -17,13 +18,28 @@ __global__ void rope_table(RopeTable op) {
   at(op.table, e.row, half + e.col) = sn;
 }
 
-// One thread per eight pairs of a head. The heads of q and k lie side by side.
+// Values are read for their amax alone.
+template <class T>
+__host__ __device__ std::int64_t heads_of_threads(const Rope<T>& op) {
+  return op.heads + (op.amax.data == nullptr ? 1 : 2) * op.kv_heads;
+}
+template <class T>
+__device__ __forceinline__ void take_amax(const Rope<T>& op, const float (&a)[kVec8],
+                                          const float (&b)[kVec8]) {
+  if (op.amax.data == nullptr) return;
+  StoredMagnitudes stored;
+  stored.take_vec8<T>(a);
+  stored.take_vec8<T>(b);
+  raise_amax(op.amax.data, stored);
+}
+
+// One thread per eight pairs of a head. The heads of q, k and v lie side by side.
 template <class T>
 __global__ void rope(Rope<T> op, bool wide) {
   pdl_begin();
   const std::int64_t half = op.head_dim / 2;
   const std::int64_t per_head = (half + kVec8 - 1) / kVec8;
-  const std::int64_t per_row = (op.heads + op.kv_heads) * per_head;
+  const std::int64_t per_row = heads_of_threads(op) * per_head;
   const Vec8s e = own_vec8(op.qkv.rows, per_row * kVec8);
   if (!e.inside) return;
   const auto place = static_cast<std::uint32_t>(e.col / kVec8);
@@ -35,6 +51,7 @@ __global__ void rope(Rope<T> op, bool wide) {
   load_vec8(b, low + half, half - i, wide);
   const std::int64_t position = at(op.row_position, 0, e.row);
   if (at(op.row_document, 0, e.row) < 0) return;
+  if (head >= static_cast<std::uint32_t>(op.heads + op.kv_heads)) return take_amax(op, a, b);
   const float* const table = &at(op.table, position, i);
   load_vec8(cs, table, half - i, wide);
   load_vec8(sn, table + half, half - i, wide);
@@ -46,6 +63,7 @@ __global__ void rope(Rope<T> op, bool wide) {
   });
   store_vec8(low, a, half - i, wide);
   store_vec8(low + half, b, half - i, wide);
+  take_amax(op, a, b);
 }
 
 }  // namespace
@@ -57,7 +75,7 @@ template <class T>
 void run(CudaQueue queue, const Rope<T>& op) {
   const bool wide = op.head_dim % (2 * kVec8) == 0 && all_vectorizable(op.qkv, op.table);
   const std::int64_t per_head = (op.head_dim / 2 + kVec8 - 1) / kVec8;
-  launch_vec8(queue, op.qkv.rows, (op.heads + op.kv_heads) * per_head * kVec8, rope<T>, op, wide);
+  launch_vec8(queue, op.qkv.rows, heads_of_threads(op) * per_head * kVec8, rope<T>, op, wide);
 }
 template void run(CudaQueue, const Rope<float>&);
 template void run(CudaQueue, const Rope<bf16>&);

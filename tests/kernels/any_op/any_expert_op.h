@@ -91,7 +91,9 @@ inline void draw(OpBuilder& b, Dispatch<T>& op) {
   op = {.x = b.row_values<T>(drawn.pack, d),
         .row_pair = drawn.row_pair,
         .buffer = b.out<T>(drawn.buffer_rows, d),
-        .top_k = static_cast<std::int32_t>(drawn.slots)};
+        .top_k = static_cast<std::int32_t>(drawn.slots),
+        .amax = amax_of_a_producer<T>(b, drawn.experts)};
+  if (op.amax) op.start = drawn.start, op.rows = drawn.rows;
 }
 template <class T>
 inline void draw(OpBuilder& b, Combine<T>& op) {
@@ -115,7 +117,9 @@ inline void draw(OpBuilder& b, CombineBackward<T>& op) {
         .row_pair = drawn.row_pair,
         .row_document = drawn.pack.row_document,
         .dy = b.out<T>(drawn.buffer_rows, d),
-        .dweights = b.out<float>(drawn.pack.rows, drawn.slots)};
+        .dweights = b.out<float>(drawn.pack.rows, drawn.slots),
+        .amax = amax_of_a_producer<T>(b, drawn.experts)};
+  if (op.amax) op.start = drawn.start, op.rows = drawn.rows;
 }
 template <class T>
 inline void draw(OpBuilder& b, DispatchBackward<T>& op) {

@@ -36,8 +36,10 @@ struct DrawnRows {
     if (pack) return {nullptr, nullptr, rows, 1};
     return {routing->host.start.data, routing->host.rows.data, rows, segments};
   }
-  Tensor<bf16> values(OpBuilder& b, std::int64_t cols) const {
-    return pack ? b.row_values<bf16>(*pack, cols) : routing->buffer_values<bf16>(b, cols);
+  // `draw` is for the rows of a pack.
+  template <class T = bf16>
+  Tensor<T> values(OpBuilder& b, std::int64_t cols, const std::function<float()>& draw = {}) const {
+    return pack ? b.row_values<T>(*pack, cols, draw) : routing->buffer_values<T>(b, cols);
   }
 
   std::optional<DrawnPack> pack;

@@ -90,13 +90,8 @@ void draw(OpBuilder& b, ResidualBackward<T>& op) {
         .row_number = pack.row_number,
         .state = b.state(),
         .dy = b.out<T>(pack.rows, d),
-        .dropout = draw_dropout(b)};
-}
-// 0 as a clear leaves it, or a word that is larger than most; in bf16 alone, and not in every case.
-template <class T>
-Tensor<std::uint32_t> amax_of_a_producer(OpBuilder& b) {
-  if (!std::is_same_v<T, bf16> || b.chance(4)) return {};
-  return b.chance(4) ? drawn_amaxes(b, 1, 1) : b.place(1, 1, std::vector<std::uint32_t>{0});
+        .dropout = draw_dropout(b),
+        .amax = amax_of_a_producer<T>(b)};
 }
 template <class T>
 void draw(OpBuilder& b, RmsNormForward<T>& op) {
@@ -122,7 +117,8 @@ void draw(OpBuilder& b, RmsNormBackward<T>& op) {
         .row_document = pack.row_document,
         .dx = b.out<T>(pack.rows, d),
         .dgain = b.out<F>(1, d),
-        .partials = b.out<F>((pack.rows + 31) / 32, d)};
+        .partials = b.out<F>((pack.rows + 31) / 32, d),
+        .amax = amax_of_a_producer<T>(b)};
 }
 template <class T>
 void draw(OpBuilder& b, GatedNormForward<T>& op) {
@@ -151,31 +147,34 @@ void draw(OpBuilder& b, GatedNormBackward<T>& op) {
         .dz = b.out<T>(pack.rows, d),
         .dgain = b.out<F>(1, d),
         .groups = static_cast<I>(groups),
-        .partials = b.out<F>((pack.rows + 31) / 32, d)};
+        .partials = b.out<F>((pack.rows + 31) / 32, d),
+        .amax = amax_of_a_producer<T>(b)};
 }
 template <class T>
 void draw(OpBuilder& b, ActivationForward<T>& op) {
-  const DrawnPack pack(b);
+  const DrawnRows rows(b);
   const Activation kind = b.chance(2) ? Activation::swiglu : Activation::squared_relu;
   const auto width = b.width<T>();
-  op = {.h = b.row_values<T>(pack, kind == Activation::swiglu ? 2 * width : width,
-                             [&] { return b.far_value(); }),
-        .row_document = pack.row_document,
-        .a = b.out<T>(pack.rows, width),
+  op = {.h = rows.values<T>(b, kind == Activation::swiglu ? 2 * width : width,
+                            [&] { return b.far_value(); }),
+        .row_document = rows.row_document,
+        .a = b.out<T>(rows.rows, width),
         .kind = kind,
-        .amax = amax_of_a_producer<T>(b)};
+        .amax = amax_of_a_producer<T>(b, rows.segments)};
+  if (op.amax) op.start = rows.start, op.rows = rows.sizes;
 }
 template <class T>
 void draw(OpBuilder& b, ActivationBackward<T>& op) {
-  const DrawnPack pack(b);
+  const DrawnRows rows(b);
   const Activation kind = b.chance(2) ? Activation::swiglu : Activation::squared_relu;
   const auto width = b.width<T>(), columns = kind == Activation::swiglu ? 2 * width : width;
-  op = {.h = b.row_values<T>(pack, columns, [&] { return b.far_value(); }),
-        .da = b.row_values<T>(pack, width),
-        .row_document = pack.row_document,
-        .dh = b.out<T>(pack.rows, columns),
+  op = {.h = rows.values<T>(b, columns, [&] { return b.far_value(); }),
+        .da = rows.values<T>(b, width),
+        .row_document = rows.row_document,
+        .dh = b.out<T>(rows.rows, columns),
         .kind = kind,
-        .amax = amax_of_a_producer<T>(b)};
+        .amax = amax_of_a_producer<T>(b, rows.segments)};
+  if (op.amax) op.start = rows.start, op.rows = rows.sizes;
 }
 
 // ---- Linear: no row is special
@@ -230,7 +229,8 @@ void draw(OpBuilder& b, Rope<T>& op) {
         .heads = shape.heads,
         .kv_heads = shape.kv_heads,
         .head_dim = shape.head_dim,
-        .backward = b.chance(2)};
+        .backward = b.chance(2),
+        .amax = amax_of_a_producer<T>(b)};
 }
 template <class T>
 void draw(OpBuilder& b, AttentionForward<T>& op) {
@@ -244,7 +244,8 @@ void draw(OpBuilder& b, AttentionForward<T>& op) {
         .lse = b.out<F>(pack.rows, shape.heads),
         .heads = shape.heads,
         .kv_heads = shape.kv_heads,
-        .head_dim = shape.head_dim};
+        .head_dim = shape.head_dim,
+        .amax = amax_of_a_producer<T>(b)};
 }
 template <class T>
 void draw(OpBuilder& b, AttentionBackward<T>& op) {
@@ -291,7 +292,8 @@ void draw(OpBuilder& b, ConvBackward<T>& op) {
         .dpre = b.out<F>(pack.rows, channels),
         .dx = b.out<T>(pack.rows, channels),
         .dweight = b.out<F>(channels, width),
-        .dbias = b.out<F>(1, channels)};
+        .dbias = b.out<F>(1, channels),
+        .amax = amax_of_a_producer<T>(b)};
 }
 
 // Operands that forward and backward of the scan share.
@@ -343,6 +345,7 @@ void draw(OpBuilder& b, ScanBackward<T>& op) {
   op.ddt_bias = b.out<F>(1, op.heads);
   op.da_log = b.out<F>(1, op.heads);
   op.dd = b.out<F>(1, op.heads);
+  op.amax = amax_of_a_producer<T>(b);
 }
 
 // ---- Loss ---------------------------------------------------------------------------------------

@@ -114,6 +114,77 @@ TEST_P(EveryOpThatWritesPadding, GivesNumbers) {
   }
 }
 
+// ---- The amax of what an op stores --------------------------------------------------------------
+
+In<bf16> stored_by(const RmsNormForward<bf16>& op) { return op.y; }
+In<bf16> stored_by(const RmsNormBackward<bf16>& op) { return op.dx; }
+In<bf16> stored_by(const GatedNormForward<bf16>& op) { return op.o; }
+In<bf16> stored_by(const GatedNormBackward<bf16>& op) { return op.dz; }
+In<bf16> stored_by(const ActivationForward<bf16>& op) { return op.a; }
+In<bf16> stored_by(const ActivationBackward<bf16>& op) { return op.dh; }
+In<bf16> stored_by(const ResidualBackward<bf16>& op) { return op.dy; }
+In<bf16> stored_by(const ConvBackward<bf16>& op) { return op.dx; }
+In<bf16> stored_by(const ScanBackward<bf16>& op) { return op.ddt; }
+In<bf16> stored_by(const Rope<bf16>& op) { return op.qkv; }
+In<bf16> stored_by(const AttentionForward<bf16>& op) { return op.o; }
+In<bf16> stored_by(const Dispatch<bf16>& op) { return op.buffer; }
+In<bf16> stored_by(const CombineBackward<bf16>& op) { return op.dy; }
+
+// The segment of row r if that is in use; -1 for any other row.
+template <class Op>
+std::int64_t used_segment(const Op& op, std::int64_t r) {
+  In<std::int32_t> used;
+  if constexpr (requires { op.row_pair; }) {
+    used = op.row_pair;
+  } else {
+    used = op.row_document;
+  }
+  if (used.data[r] < 0) return -1;
+  if constexpr (requires { op.start; }) {
+    for (std::int64_t s = 0; op.start && s < op.start.cols; ++s) {
+      if (r >= op.start.data[s] && r < op.start.data[s] + op.rows.data[s]) return s;
+    }
+  }
+  return 0;
+}
+
+template <class Op>
+void expect_amax_of_what_is_stored() {
+  int raised = 0;
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    HostOpMemory memory;
+    const OpCase made = any_op(AllOps::id_of<Op>(), seed, memory);
+    const Op& op = *static_cast<const Op*>(made.submission.op());
+    if (!op.amax) continue;
+    std::vector<std::uint32_t> want(op.amax.data, op.amax.data + op.amax.cols);
+    const std::vector<std::uint32_t> before = want;
+    made.submission.run_on_host();
+    const In<bf16> stored = stored_by(op);
+    for (std::int64_t r = 0; r < stored.rows; ++r) {
+      const std::int64_t s = used_segment(op, r);
+      for (std::int64_t c = 0; s >= 0 && c < stored.cols; ++c) {
+        const std::uint32_t magnitude = bits(load(stored.row(r)[c])) & 0x7fffffffu;
+        std::uint32_t& word = want[static_cast<std::size_t>(s)];
+        word = std::max(word, magnitude);
+      }
+    }
+    raised += want != before;
+    ASSERT_TRUE(std::equal(want.begin(), want.end(), op.amax.data)) << made.name;
+  }
+  EXPECT_GT(raised, 10) << Op::kName;
+}
+template <class... Ops>
+void expect_amaxes_of_what_is_stored() {
+  (expect_amax_of_what_is_stored<Ops>(), ...);
+}
+TEST(Amax, IsThatOfWhatAnOpStores) {
+  expect_amaxes_of_what_is_stored<
+      RmsNormForward<bf16>, RmsNormBackward<bf16>, GatedNormForward<bf16>, GatedNormBackward<bf16>,
+      ActivationForward<bf16>, ActivationBackward<bf16>, ResidualBackward<bf16>, ConvBackward<bf16>,
+      ScanBackward<bf16>, Rope<bf16>, AttentionForward<bf16>, Dispatch<bf16>,
+      CombineBackward<bf16>>();
+}
+
 std::string test_name(const testing::TestParamInfo<int>& info) {
   std::string name = op_name(info.param);
   std::erase(name, '_');

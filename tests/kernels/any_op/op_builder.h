@@ -108,6 +108,17 @@ class OpBuilder {
   Fill fill_;
 };
 
+// Amaxes of what an op stores: 0 as a clear leaves them, or larger than most; in bf16 alone, and
+// not in every case.
+template <class T>
+Tensor<std::uint32_t> amax_of_a_producer(OpBuilder& b, std::int64_t segments = 1) {
+  if (!std::is_same_v<T, bf16> || b.chance(4)) return {};
+  const std::int64_t field = b.chance(4) ? b.between(110, 200) : 0;
+  return b.place(1, segments,
+                 std::vector<std::uint32_t>(static_cast<std::size_t>(segments),
+                                            static_cast<std::uint32_t>(field << 23)));
+}
+
 PackMetadata draw_pack_metadata(OpBuilder& b);
 
 // A pack of documents, its metadata once in host memory and once as operands.
