@@ -213,8 +213,14 @@ class NcclCommunicator final : public Communicator {
   BackendCommunicator& library() { return *ranks_.get(); }
 
   // Each way is a communicator of two ranks by itself: calls of one communicator wait for each
-  // other, on whatever streams, and a send waits for its receiver.
+  // other, on whatever streams, and a send waits for its receiver. NCCL connects two ranks in their
+  // first transfer, in which each host waits for the other's call. In a step these calls come in
+  // different orders and would wait in a circle, so a byte goes each way here, in the order of
+  // `ways` on all ranks.
   void connect(const std::vector<TransferWay>& ways) override {
+    const Stream stream(device_, "connect stages");
+    const DeviceBuffer byte(device_, 1);
+    stream.fill(byte.data(), 0, 1);
     for (const TransferWay& way : ways) {
       if (way.from != rank() && way.to != rank()) continue;
       const bool sends = way.from == rank();
@@ -231,8 +237,13 @@ class NcclCommunicator final : public Communicator {
       const auto [made, fresh] = ways_.try_emplace(key_of(way.from, way.to, way.purpose), device_,
                                                    device_.join(id.data, sends ? 0 : 1, 2));
       require(fresh, "each way is named once");
-      watchdog_.look_at(made->second.ranks.get());
+      BackendCommunicator* const ranks = made->second.ranks.get();
+      watchdog_.look_at(ranks);
+      const CollectiveKind kind = sends ? CollectiveKind::send : CollectiveKind::receive;
+      stream.exchange({ranks, kind, {way.purpose}, sends ? 0 : 1, 2, sends ? 1 : 0}, byte.data(),
+                      byte.data(), 1);
     }
+    stream.synchronize();
   }
   // The hosts agree through a letter, for which the sender does not wait.
   void send(const Stream& stream, const CollectiveName& name, const void* from, std::size_t bytes,

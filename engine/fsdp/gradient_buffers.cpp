@@ -53,9 +53,10 @@ GradientBuffers::GradientBuffers(const Stream& compute, const Stream& gather,
       pool_(compute.device(), exchanged_in(communicator, fsdp)),
       stream_(compute.device(), "reduce"),
       written_(compute.device(), "gradients written"),
-      reduced_(compute.device(), "gradients reduced"),
       summed_(compute.device(), "totals summed"),
       gathered_(compute.device(), "totals gathered") {
+  const std::size_t apart = strategy_ == Sharding::optim ? layout.units.size() : 1;
+  for (std::size_t i = 0; i < apart; ++i) reduced_.emplace_back(compute.device(), "unit reduced");
   const std::int64_t received = room_to_receive(layout);
   std::vector<std::int64_t> all = plan_.slots;
   all.push_back(received * static_cast<std::int64_t>(sizeof(float)));
@@ -75,7 +76,7 @@ GradientBuffers::GradientBuffers(const Stream& compute, const Stream& gather,
 GradientBuffers::~GradientBuffers() {
   try {
     stream_.synchronize();
-    gather_.synchronize();
+    if (strategy_ == Sharding::no_shard) gather_.synchronize();  // Totals come on it.
   } catch (...) {  // Another call has reported the failure.
   }
 }
@@ -143,15 +144,22 @@ void GradientBuffers::leave(int unit, bool last) {
 }
 
 void GradientBuffers::finish() {
-  if (std::exchange(reducing_, false)) {
-    compute_.wait(reduced_);
+  if (!reducing_.empty()) {
+    compute_.wait(reduced(std::exchange(reducing_, {}).back()));
     if (strategy_ == Sharding::no_shard && !library_sums_) compute_.wait(gathered_);
   }
   while (!in_flight_.empty()) let_go(*in_flight_.front());
 }
 
 void GradientBuffers::wait_for(int unit) {
-  if (!at_once()) return finish();
+  if (strategy_ == Sharding::no_shard) return finish();
+  if (strategy_ == Sharding::optim) {
+    const auto found = std::ranges::find(reducing_, unit);
+    if (found == reducing_.end()) return;
+    compute_.wait(reduced(unit));
+    reducing_.erase(reducing_.begin(), found + 1);
+    return;
+  }
   const auto of_unit = [=](const Slot* slot) { return slot->unit == unit; };
   for (;;) {
     const auto found = std::find_if(in_flight_.begin(), in_flight_.end(), of_unit);
@@ -251,8 +259,8 @@ void GradientBuffers::reduce_step(int unit) {
   for (const std::vector<Arrival>& batch : arrivals(unit, nullptr)) {
     library_sums_ ? total_by_library(batch) : total_in_order(batch);
   }
-  stream_.record(reduced_);
-  reducing_ = true;
+  stream_.record(reduced(unit));
+  reducing_.push_back(unit);
 }
 
 void GradientBuffers::total_in_order(const std::vector<Arrival>& arrivals) {

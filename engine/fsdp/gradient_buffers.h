@@ -64,6 +64,9 @@ class GradientBuffers {
   void total_by_library(const std::vector<Arrival>& arrivals);
   void exchange(const std::vector<Arrival>& arrivals);
   void add_up(const Arrival& arrival, Tensor<float> total, int first_rank) const;
+  const Event& reduced(int unit) const {
+    return at(reduced_, strategy_ == Sharding::optim ? unit : 0);
+  }
   const Bucket& bucket(int index) const { return at(layout_.buckets, index); }
   const BucketMemory& memory(int index) const { return at(parameters_.buckets(), index); }
 
@@ -77,9 +80,11 @@ class GradientBuffers {
   TensorPool pool_;
   Tensor<float> received_;  // The parts of the shards of some buckets that the ranks sent.
   Stream stream_;
-  Event written_, reduced_;  // Used under no_shard and optim.
-  bool reducing_ = false;    // Compute has not yet waited for the reduction.
-  Event summed_, gathered_;  // Used under no_shard.
+  // Used under no_shard and optim.
+  Event written_;
+  std::vector<Event> reduced_;  // Under optim one for each unit.
+  std::vector<int> reducing_;   // Units whose reduction compute has not waited for, oldest first.
+  Event summed_, gathered_;     // Used under no_shard.
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<Slot*> in_flight_;  // Slots that are REDUCING, oldest first.
 };

@@ -36,7 +36,8 @@ WeightBuffers::WeightBuffers(const Stream& compute, Communicator& communicator,
 
 WeightBuffers::~WeightBuffers() {
   try {
-    stream_.synchronize();
+    const bool waits = faulty("weights-leave-while-they-are-gathered", true, false);
+    if (waits) stream_.synchronize();
   } catch (...) {  // Another call has reported the failure.
   }
 }

@@ -38,4 +38,10 @@ void CopyLanes::launch(const RegionPass& pass,
   compute_.wait(compute_done(pass));
 }
 
+void CopyLanes::synchronize() const {
+  for (const auto& [region, lane] : lanes_) {
+    for (const Stream& stream : lane.streams) stream.synchronize();
+  }
+}
+
 }  // namespace lockstep

@@ -36,6 +36,7 @@ class CopyLanes {
   void end_compute(const RegionPass& pass, const Stream& stream) const;
   // `launch` launches the graph of the pass on the stream that it is given.
   void launch(const RegionPass& pass, const std::function<void(const Stream&)>& launch) const;
+  void synchronize() const;  // The host waits for all launches.
 
  private:
   struct Lane {

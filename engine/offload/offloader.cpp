@@ -367,6 +367,12 @@ void Offloader::drain() {
   queues_.in_flight = faulty("offload-keeps-events-across-captures", nothing, queues_.in_flight);
 }
 
+void Offloader::synchronize() const {
+  if (d2h_) d2h_->synchronize();
+  if (h2d_) h2d_->synchronize();
+  if (lanes_) lanes_->synchronize();
+}
+
 // ---- Reading and counting -----------------------------------------------------------------------
 
 void Offloader::point_to_copies(std::vector<NamedTensor>& tensors, int slot) {

@@ -85,6 +85,7 @@ class Offloader {
   // has waited for every copy by then, and an event of one side of a capture may not be waited for
   // on the other.
   void drain();
+  void synchronize() const;  // The host waits for all copies.
 
   // Points the offloaded tensors of a slot at their complete copies on the host, for a judge.
   void point_to_copies(std::vector<NamedTensor>& tensors, int slot);

@@ -33,6 +33,7 @@ std::byte* Store::begin() {
 
 void Store::post(const CollectiveCall& call, std::size_t filled) {
   require(filled <= kOutbox, "what is left for the others fits the outbox");
+  if (on_post) on_post(call, filled);
   call_ = call;
   ++rounds_;
   put(call, filled);

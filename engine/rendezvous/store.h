@@ -52,6 +52,10 @@ class Store {
   // of this process have called it. Must be set before the first round.
   std::function<void()> local_barrier;
 
+  // Is told of each call that this rank posts, and how many bytes of its outbox are filled. Must be
+  // set before the first round.
+  std::function<void(const CollectiveCall&, std::size_t)> on_post;
+
   // The steps of a round, in this order. They throw CollectiveHang when a rank is missing at the
   // deadline or has left, and CollectiveMismatch when the posts differ.
   std::byte* begin();  // Returns this rank's outbox, which has no readers any more.

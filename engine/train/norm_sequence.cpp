@@ -108,12 +108,21 @@ void NormSequence::sum_own_rows(const Stream& stream, int first, int end) const 
     }
     row += rows.rows;
   }
-  // A rank with fewer rows sends zeros at the end, because every byte that is sent needs a value.
-  const bool has_last = !parameters_.views().empty() && parameters_.views().back().index < end &&
-                        parameters_.views().back().index >= first;
-  if (own_ && has_last && row < own_.cols) {
-    stream.submit(ZeroGradient{.acc = own_.columns(row, own_.cols - row)});
+}
+
+bool NormSequence::has_own_rows(int first, int end) const {
+  return std::ranges::any_of(parameters_.views(), [=](const ParameterView& p) {
+    return p.gradient.size() > 0 && first <= p.index && p.index < end;
+  });
+}
+
+void NormSequence::clear_unused(const Stream& stream) const {
+  std::int64_t rows = 0;
+  for (const ParameterView& p : parameters_.views()) {
+    if (p.gradient.size() > 0) rows += p.is_vector ? p.gradient.cols : p.gradient.rows;
   }
+  if (own_ && rows < own_.cols)
+    stream.submit(ZeroGradient{.acc = own_.columns(rows, own_.cols - rows)});
 }
 
 void NormSequence::exchange(const Stream& stream) const {

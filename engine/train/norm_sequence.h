@@ -20,7 +20,12 @@ class NormSequence {
   NormSequence(const Stream& stream, TensorPool& pool, const Parameters& parameters,
                const Scenario& scenario, Communicator* communicator);
 
-  // Sums the rows of the parameters [first, end), by index.
+  // A rank with fewer rows than another sends zeros behind them, because every byte that is sent
+  // needs a value.
+  void clear_unused(const Stream& stream) const;
+  // Whether this rank has rows of the parameters [first, end), by index.
+  bool has_own_rows(int first, int end) const;
+  // Sums them.
   void sum_own_rows(const Stream& stream, int first, int end) const;
   void exchange(const Stream& stream) const;
   // [1, rows of all parameters in index order]

@@ -479,6 +479,11 @@ void StepLoop::drain_copies() {
   for (const auto& offloader : offloaders_) offloader->drain();
 }
 
+void StepLoop::synchronize() const {
+  compute_.synchronize();
+  for (const auto& offloader : offloaders_) offloader->synchronize();
+}
+
 void StepLoop::join_side_streams() {
   drain_copies();
   if (sharder_) sharder_->drain();

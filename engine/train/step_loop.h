@@ -46,6 +46,9 @@ class StepLoop {
   // when `compute()` is done. If these are all microbatches of the step, one graph may run them.
   void train(std::int64_t step, int first, int end);
   void evaluate(std::int64_t step, const StepData& data);
+  // The host waits for passes and copies. Loader, sharder and transfers wait for theirs when they
+  // are destroyed.
+  void synchronize() const;
 
   // Recipe delayed of fp8. The ranks exchange what is pending, in a group with other exchanges, and
   // history and exponents change: behind the last backward pass of a step, unless its graph holds

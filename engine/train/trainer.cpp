@@ -1,5 +1,6 @@
 #include "engine/train/trainer.h"
 
+#include <exception>
 #include <functional>
 #include <numeric>
 #include <utility>
@@ -64,7 +65,14 @@ TrainerOptions Trainer::Impl::join_stage(TrainerOptions from) {
 Trainer::Trainer(Device& device, const Scenario& scenario, const DataSource& data,
                  const TrainerOptions& options)
     : impl_(std::make_unique<Impl>(device, scenario, data, options)) {}
-Trainer::~Trainer() = default;
+Trainer::~Trainer() {
+  if (std::uncaught_exceptions() > impl_->exceptions) return;
+  try {
+    const bool waits = faulty("trainer-leaves-in-the-middle-of-a-step", true, false);
+    if (waits) impl_->loop.synchronize();
+  } catch (...) {  // Another call has reported the failure.
+  }
+}
 
 std::int64_t Trainer::steps_done() const { return impl_->steps_done; }
 std::int64_t Trainer::microbatches_done() const { return impl_->microbatches_done; }
@@ -181,11 +189,16 @@ StepResult Trainer::step() {
 void Trainer::Impl::sum_gradients(const Stream& stream) {
   const int count = static_cast<int>(loop.parameters().specs().size());
   Sharder* const sharder = loop.sharder();
+  norm_sequence.clear_unused(stream);
   if (sharded()) {
     const ShardLayout& layout = sharder->layout();
     for (int unit = static_cast<int>(layout.units.size()) - 1; unit >= 0; --unit) {
       const auto [first, end] = layout.parameters(at(layout.units, unit));
-      sharder->await_gradients(unit);
+      if (!norm_sequence.has_own_rows(first, end)) continue;
+      const bool is_blocks = at(layout.units, unit).kind == Unit::Kind::blocks;
+      const StepLocationScope scope(device, is_blocks ? at(layout.units, unit).first_layer : -1,
+                                    device.place.part);
+      sharder->await_gradients(faulty("sums-wait-for-every-reduction", unit, 0));
       norm_sequence.sum_own_rows(stream, first, end);
     }
   }

@@ -27,7 +27,7 @@ class Trainer {
  public:
   Trainer(Device& device, const Scenario& scenario, const DataSource& data,
           const TrainerOptions& options = {});
-  ~Trainer();
+  ~Trainer();  // Waits for the step that was begun last, which may be abandoned.
 
   // Runs the next optimizer step, or the rest of it after accumulate(). It never evaluates.
   StepResult step();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -93,6 +94,7 @@ struct Trainer::Impl {
   // Targets of the first step that had any; a planted fault divides by them.
   std::int64_t first_targets = 0;
   float learning_rate = 0;
+  const int exceptions = std::uncaught_exceptions();  // In flight when this was made.
 };
 
 template <class T>

@@ -53,11 +53,13 @@ Transfers::Transfers(const Stream& compute, Communicator& ranks, int data,
 Transfers::~Transfers() {
   if (std::uncaught_exceptions() > exceptions_) return;
   try {
-    if (has_sent_weight_) {
-      ranks_.await_sent(forward_.send, rank_at(stages_ - 1));
-      forward_.send.synchronize();
+    for (int stage = 0; stage < stages_; ++stage) {
+      if (stage != stage_) ranks_.await_sent(forward_.send, rank_at(stage));
     }
-    if (has_received_weight_) forward_.receive.synchronize();
+    for (const Lanes* lanes : {&forward_, &backward_}) {
+      lanes->send.synchronize();
+      lanes->receive.synchronize();
+    }
   } catch (...) {  // Another rank has reported the failure.
   }
 }
@@ -117,14 +119,12 @@ void Transfers::await_sent(const Chunk& chunk) const {
 
 void Transfers::send_weight(const MemoryRange& weight,
                             const std::function<void(const Stream&)>& behind) {
-  has_sent_weight_ = true;
   behind(forward_.send);
   send(forward_, {kWeight}, weight, stages_ - 1);
 }
 
 void Transfers::receive_weight(const MemoryRange& weight) {
   ranks_.receive(forward_.receive, {kWeight}, weight.data, weight.bytes, rank_at(0));
-  has_received_weight_ = true;
 }
 
 }  // namespace lockstep

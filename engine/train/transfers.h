@@ -21,7 +21,7 @@ class Transfers {
   Transfers(const Stream& compute, Communicator& ranks, int data, const std::vector<Chunk>& chunks,
             int slots, bool tied, int microbatches);
   Transfers(const Transfers&) = delete;
-  ~Transfers();  // Waits until a weight that is on its way has come.
+  ~Transfers();  // Waits until the others have read what was sent to them.
 
   // A microbatch of this step or evaluation, and the digest of its documents.
   struct Of {
@@ -72,8 +72,7 @@ class Transfers {
   const int data_, stage_, stages_, replica_;
   Lanes forward_, backward_;
   std::vector<std::unique_ptr<Event>> free_;  // By slot.
-  bool has_sent_weight_ = false, has_received_weight_ = false;
-  const int exceptions_;  // In flight when this was made.
+  const int exceptions_;                      // In flight when this was made.
 };
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::array kEngineFaults{
+    FaultRow{"a-collective-ends-with-an-empty-round", kCost, "costs: round"},
     FaultRow{"a-rank-captures-a-collective-less", kCapture, "collective: replay", kNeedsShards},
     FaultRow{"a-rank-captures-in-another-order", kCapture, "collective: replay", kNeedsShards},
     FaultRow{"a-rank-gathers-in-another-order", kSharding, "collective; bits", kNeedsShards},
@@ -323,6 +324,7 @@ constexpr std::array kEngineFaults{
     FaultRow{"state-staging-rewritten-before-its-copy", kRace, "hazard: write",
              kFixturesFirst | kRemovesOrder},
     FaultRow{"sums-read-while-reducing", kRace, "hazard: reduce; ledger; capture", kNeedsShards},
+    FaultRow{"sums-wait-for-every-reduction", kCost, "costs: need"},
     FaultRow{"tail-of-a-copy-out-forgotten", kRace, "hazard; bits"},
     FaultRow{"target-of-the-next-document", kLoss, "activation: token_loss"},
     FaultRow{"targets-not-refreshed", kStale, "activation: token_loss"},
@@ -336,10 +338,12 @@ constexpr std::array kEngineFaults{
     FaultRow{"too-long-documents-are-replayed", kPadding,
              "vacuous: eager_fallbacks fallbacks_length graph_replays; bits"},
     FaultRow{"totals-gathered-before-they-are-sums", kRace, "hazard: reduce", kNeedsShards},
+    FaultRow{"trainer-leaves-in-the-middle-of-a-step", kTeardown, "hazard"},
     FaultRow{"units-swap-slots", kAddress, "bits; hazard; ledger; contract", kNeedsShards},
     FaultRow{"vectors-decay", kIndex, "weights: gain bias"},
     FaultRow{"wait-for-the-first-microbatch-alone", kRace, "hazard: loader"},
     FaultRow{"warm-up-ends-a-step-early", kIndex, "norm: learning_rate"},
+    FaultRow{"weights-leave-while-they-are-gathered", kTeardown, "hazard: gather"},
     FaultRow{"weights-not-gathered-after-the-optimizer", kStale, "bits; vacuous", kNeedsShards},
     FaultRow{"wrapped-handler-runs-twice", kWarmup, "contract; hazard; bits; vacuous"},
     FaultRow{"wrapper-handed-to-the-capture", kWarmup, "contract; hazard; bits; vacuous"}};

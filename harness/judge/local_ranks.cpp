@@ -6,6 +6,7 @@
 #include "engine/comm/nccl_communicator.h"
 #include "engine/comm/ranks.h"
 #include "harness/base/errors.h"
+#include "harness/costs/needless_rounds.h"
 #include "scenarios/pass_order.h"
 
 namespace lockstep {
@@ -38,7 +39,15 @@ void LocalRanks::run(Device& device, const std::function<void(Communicator&)>& b
     if (!same.empty()) require_same_run(communicator, same);
     body(communicator);
   };
-  if (!over_nccl) return run_ranks(device, meetings, seed, checked);
+  if (!over_nccl) {
+    for (const std::unique_ptr<Store>& store : meetings) {
+      store->on_post = [rounds = NeedlessRounds(count)](const CollectiveCall& call,
+                                                        std::size_t filled) mutable {
+        rounds.posts(call, filled);
+      };
+    }
+    return run_ranks(device, meetings, seed, checked);
+  }
   device.place = {.rank = first()};
   checked(*make_nccl_communicator(device, *meetings.front()));
 }

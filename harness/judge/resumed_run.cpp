@@ -45,6 +45,17 @@ bool run_to_the_end(const Part& part, const ReferenceResults& reference, Compare
   return true;
 }
 
+// A run that goes on behind a checkpoint and is destroyed in the middle of a step: its gathers,
+// copies and reductions may be under way. The next part loads the checkpoint, so no bit may change.
+// Graphs of whole steps have no middle, and a stage with chunks has no order for a part of a step.
+void run_on_and_stop(const Part& part, const Scenario& scenario, Trainer& trainer) {
+  if (scenario.cuda_graph.impl == GraphImpl::full_iteration) return;
+  if (scenario.parallel.pipeline > 1 && scenario.parallel.chunks != 1) return;
+  const std::int64_t next = trainer.microbatches_done() + 1;
+  if (next < scenario.training.microbatches_at(part.end.step) / part.ranks)
+    trainer.accumulate(next);
+}
+
 // Returns "" or which counter shows that a part did without graphs that its steps ask for, which
 // loses time and changes no bit.
 std::string unmet_launches(const JudgedCase& one, const Scenario& scenario, const Part& part,
@@ -86,7 +97,9 @@ static RunOutcome run_in_parts(const JudgedCase& one, const ReferenceResults& re
             if (!part.first) rank.engine.trainer.load(file);
             if (!run_to_the_end(part, reference, rank, progress)) return;
             run.count(rank.engine);
-            part.last ? compare_state(outcome, reference, rank) : rank.engine.trainer.save(file);
+            if (part.last) return compare_state(outcome, reference, rank);
+            rank.engine.trainer.save(file);
+            run_on_and_stop(part, scenario, rank.engine.trainer);
           });
         });
         counters =

@@ -107,10 +107,6 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
      with_stages<[](const Scenario& s) {
        return s.parallel.chunks != 1 && resumes_within_a_step(s);
      }>},
-    // On two GPUs such stages waited for each other: NCCL connects two ranks in their first
-    // transfer, in which the sender's host waits for the receiver's.
-    {"parallel.pipeline", "with parallel.transport nccl", false, "1",
-     with_stages<[](const Scenario& s) { return s.parallel.transport == Transport::nccl; }>},
     {"parallel.pipeline", "with numerics fp8", false, "1",
      with_stages<[](const Scenario& s) { return holds(s.numerics, Numerics::fp8); }>},
     {"parallel.chunks", "", true, "1", [](const Scenario& s) { return s.parallel.chunks > 1; }},

@@ -58,6 +58,8 @@ class FakeRanks final : public BackendCommunicator {
   }
   void reduce_scatter(BackendStream*, float*, const float*, std::size_t) override { ++calls_; }
   void all_reduce(BackendStream*, float*, std::size_t) override { ++calls_; }
+  void send(BackendStream*, const void*, std::size_t, int) override { said += 's'; }
+  void receive(BackendStream*, void*, std::size_t, int) override { said += 'v'; }
   void launched(BackendStream*) override { calls_ += 2, said += 'l'; }
   bool busy() override { return library_ == Library::hangs && calls_ > 1; }
   std::string failure() override {
@@ -241,6 +243,20 @@ TEST(Nccl, MakesTogetherWhatIsCalledTogether) {
                                reduce.synchronize();
                              });
   for (const Ended& one : racy) EXPECT_THAT(one.words, HasSubstr("write after write"));
+}
+
+// A library that connects two ranks in their first transfer does so here, where both make it.
+TEST(Nccl, ConnectsEachWayByATransferBeforeTheFirstStep) {
+  const TemporaryFolder folder;
+  const auto ended =
+      ended_of(Library::works, 20, folder, [](Communicator& c, auto&, auto&, auto&, auto&) {
+        FakeRanks::said = "";
+        c.connect({{0, 1, "activation", 1}, {1, 0, "gradient", 1}, {0, 1, "weight", 1}});
+        const std::string expected = c.rank() == 0 ? "svs" : "vsv";
+        if (FakeRanks::said != expected) throw std::runtime_error(FakeRanks::said);
+        if (c.collectives != 0) throw std::runtime_error("the byte is counted");
+      });
+  for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
 }
 
 // Memory of the library's where every rank reaches every other's, and any where one does not.

@@ -49,6 +49,21 @@ TEST(ResumedRun, IsNotCountedWhereNobodyAsksForIt) {
   EXPECT_FALSE(judge_case(resumed({}, 1), {}).counters.contains(Counter::resumes));
 }
 
+// Work of the microbatch that was begun behind the checkpoint may be under way when its memory
+// goes.
+TEST(ResumedRun, IsDestroyedInTheMiddleOfAStep) {
+  RunOptions options;
+  options.planted.engine = "trainer-leaves-in-the-middle-of-a-step";
+  const WorkerOptions worker{.fork = true, .timeout_s = 60, .echo = false};
+  Scenario scenario = resumed({}, 2);
+  scenario.training.microbatches = 4;
+  EXPECT_EQ(run_in_worker(scenario, options, worker).verdict, Verdict::holds);
+  scenario.training.resume_at = {{.step = 1}};
+  const CaseResult result = run_in_worker(scenario, options, worker);
+  EXPECT_EQ(result.judge, JudgeKind::hazard) << result.reason;
+  EXPECT_THAT(result.reason, testing::HasSubstr("destroyed while in use")) << result.reason;
+}
+
 // A report is the same in each run, although the files lie in another folder each time.
 TEST(ResumedRun, NamesAFileWithoutTheFolderOfTheRun) {
   RunOptions options;
