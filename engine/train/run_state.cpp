@@ -77,18 +77,24 @@ class Parts {
   void add_scaling() {
     const Parameters& parameters = loop_.parameters();
     const bool saves = faulty("checkpoint-leaves-fp8-scaling", true, false);
-    if (!parameters.scaling_of_inputs().history || !saves) return;
-    add_bits("fp8/history of x and w", parameters.scaling_of_inputs().history);
-    add_bits("fp8/history of dy", parameters.scaling_of_gradients().history);
-    add_bits("fp8/exponent of x and w", parameters.scaling_of_inputs().exponent);
-    add_bits("fp8/exponent of dy", parameters.scaling_of_gradients().exponent);
+    const Fp8Scaling &inputs = parameters.scaling_of_inputs(),
+                     &gradients = parameters.scaling_of_gradients();
+    if (!inputs.history || !saves) return;
+    const std::int64_t words = fp8_words(), length = inputs.history.cols;
+    const auto pieces = [&](std::int64_t each) { return pieces_of_words(each, {}); };
+    add_bits("fp8/history of x and w", 2 * words, length, pieces(2 * length), inputs.history);
+    add_bits("fp8/history of dy", words, length, pieces(length), gradients.history);
+    add_bits("fp8/exponent of x and w", 1, 2 * words, pieces(2), inputs.exponent);
+    add_bits("fp8/exponent of dy", 1, words, pieces(1), gradients.exponent);
   }
 
   // The run that saves has given each rank the largest of all ranks.
   void add_pending_amaxes() {
     const bool saves = faulty("checkpoint-leaves-pending-amaxes", true, false);
-    if (loop_.parameters().pending().own && saves)
-      add_bits("fp8/pending", loop_.parameters().pending().own);
+    const Tensor<std::uint32_t> own = loop_.parameters().pending().own;
+    if (!own || !saves) return;
+    const std::int64_t words = fp8_words();
+    add_bits("fp8/pending", 1, 3 * words, pieces_of_words(1, pieces_of_words(2, {})), own);
   }
 
   void add_gradients() {
@@ -152,11 +158,45 @@ class Parts {
   static std::string of_layer(const ExpertState& expert) {
     return "/layers." + std::to_string(expert.layer);
   }
-  // Words and exponents are stored as the bits of floats.
+  // Elements that this rank has side by side: their places in the whole tensor and in its own.
+  struct Piece {
+    std::int64_t first, own, count;
+  };
+  using Pieces = std::vector<Piece>;
+
+  // The linear layers in fp8 of all stages, each as often as it has experts.
+  std::int64_t fp8_words() const {
+    std::int64_t words = 0;
+    for (const ParameterSpec& spec : loop_.parameters().specs())
+      words += spec.fp8_layer ? spec.experts : 0;
+    return words;
+  }
+  // The stage's own of `each` elements for a word, behind those that `before` ends with.
+  Pieces pieces_of_words(std::int64_t each, Pieces before) const {
+    const Parameters& parameters = loop_.parameters();
+    std::int64_t first = before.empty() ? 0 : 2 * fp8_words();
+    std::int64_t own = before.empty() ? 0 : before.back().own + before.back().count;
+    for (const ParameterSpec& spec : parameters.specs()) {
+      if (!spec.fp8_layer) continue;
+      const std::int64_t count = each * spec.experts;
+      if (parameters[spec.index].fp8) {
+        const bool joins = !before.empty() && before.back().first + before.back().count == first;
+        if (!joins)
+          before.push_back({faulty("fp8-scaling-of-stages-in-one-place", first, own), own, 0});
+        before.back().count += count;
+        own += count;
+      }
+      first += count;
+    }
+    return before;
+  }
+  // Words and exponents are stored as the bits of floats. Stages have pieces of the [rows, cols].
   template <class T>
-  void add_bits(const char* name, Tensor<T> values) {
+  void add_bits(const char* name, std::int64_t rows, std::int64_t cols, const Pieces& pieces,
+                Tensor<T> values) {
     auto* const bits = reinterpret_cast<float*>(values.data);
-    add({name, values.rows, values.cols, 0, true, {}}, tensor(bits, values.rows, values.cols));
+    for (const Piece& piece : pieces)
+      add({name, rows, cols, piece.first, true, {}}, tensor(bits + piece.own, 1, piece.count));
   }
   void add(TensorShard shard, Tensor<float> values) {
     shard.values.resize(values.size());

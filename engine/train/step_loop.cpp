@@ -328,7 +328,7 @@ void StepLoop::report_roll() {
   if (!is_delayed()) return;
   std::vector<NamedTensor> histories;
   for (const ParameterSpec& spec : parameters_.specs()) {
-    if (!spec.fp8_layer) continue;
+    if (!spec.fp8_layer || !parameters_[spec.index].fp8) continue;  // Another stage's.
     const std::string name =
         "layers." + std::to_string(spec.layer) + "." + word(*spec.fp8_layer) + ".";
     const Fp8Weight& weight = parameters_[spec.index].fp8;

@@ -221,9 +221,14 @@ bool has_delayed_exponents(const Scenario& scenario) {
   return multiplies_fp8(scenario) && scenario.fp8.recipe == Fp8Recipe::delayed;
 }
 
+// The ranks of each stage exchange amaxes among themselves, in one call.
+std::int64_t one_of_each_stage(const Scenario& scenario, bool exchanges) {
+  return exchanges ? scenario.parallel.pipeline : 0;
+}
 // Exponents of gathered codes come from the weights behind each update, or from earlier steps.
 std::int64_t exchanges_behind_update(const Scenario& scenario) {
-  return gathers_fp8_codes(scenario) && !has_delayed_exponents(scenario) ? 1 : 0;
+  return one_of_each_stage(scenario,
+                           gathers_fp8_codes(scenario) && !has_delayed_exponents(scenario));
 }
 
 std::int64_t count_gathers(const Scenario& scenario) {
@@ -249,7 +254,8 @@ std::int64_t weights_sent(const Scenario& scenario) {
 ShardingPlan plan_sharding(const Scenario& scenario) { return Planner(scenario).plan(); }
 
 std::int64_t collectives_at_start(const Scenario& scenario, const ShardingPlan& plan) {
-  return resident(scenario, plan) + (gathers_fp8_codes(scenario) ? 1 : 0) + weights_sent(scenario);
+  return resident(scenario, plan) + one_of_each_stage(scenario, gathers_fp8_codes(scenario)) +
+         weights_sent(scenario);
 }
 
 std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan& plan,
@@ -267,11 +273,11 @@ std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan&
 }
 
 std::int64_t amax_exchanges_of_step(const Scenario& scenario) {
-  return has_delayed_exponents(scenario) && with_reduction(scenario) ? 1 : 0;
+  return one_of_each_stage(scenario, has_delayed_exponents(scenario) && with_reduction(scenario));
 }
 
 std::int64_t amax_exchanges(const Scenario& scenario) {
-  const std::int64_t at_start = gathers_fp8_codes(scenario) ? 1 : 0;
+  const std::int64_t at_start = one_of_each_stage(scenario, gathers_fp8_codes(scenario));
   return at_start + scenario.training.steps *
                         (amax_exchanges_of_step(scenario) + exchanges_behind_update(scenario));
 }

@@ -120,25 +120,9 @@ constexpr Trait kWithoutChunks[] = {full_iteration, a_limit_of_graphs, recapture
                                     shared_memory_of_graphs, offload_captured};
 
 // Several stages are not built with these yet (L00), or have no room for so many ranks.
-constexpr Trait kWithoutStages[] = {full_iteration,
-                                    a_limit_of_graphs,
-                                    recapture_under_a_limit,
-                                    shared_memory_of_graphs,
-                                    offload_captured,
-                                    fp8,
-                                    an_input_saved_beside_fp8,
-                                    uncached_fp8_weights,
-                                    delayed_exponents,
-                                    gathered_fp8_codes,
-                                    experts_in_fp8,
-                                    the_last_amax_alone,
-                                    a_margin_of_exponents,
-                                    fp8_sums_of_several_runs,
-                                    capped_exponents,
-                                    saturated_codes,
-                                    an_empty_fp8_segment,
-                                    a_zero_fp8_operand,
-                                    more_than_four_ranks};
+constexpr Trait kWithoutStages[] = {full_iteration,          a_limit_of_graphs,
+                                    recapture_under_a_limit, shared_memory_of_graphs,
+                                    offload_captured,        more_than_four_ranks};
 
 std::vector<bool> excluded_pairs() {
   std::vector<bool> excluded(kMostTraits * kMostTraits);

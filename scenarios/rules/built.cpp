@@ -107,8 +107,6 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
      with_stages<[](const Scenario& s) {
        return s.parallel.chunks != 1 && resumes_within_a_step(s);
      }>},
-    {"parallel.pipeline", "with numerics fp8", false, "1",
-     with_stages<[](const Scenario& s) { return holds(s.numerics, Numerics::fp8); }>},
     {"parallel.chunks", "", true, "1", [](const Scenario& s) { return s.parallel.chunks > 1; }},
     {"parallel.chunks", "with cuda_graph.impl full_iteration", false, "1",
      with_chunks<[](const Scenario& s) { return s.cuda_graph.impl == GraphImpl::full_iteration; }>},
