@@ -240,8 +240,9 @@ void train_rank(const Options& options, const Scenario& scenario, Trainer& train
                        " steps are done already; --steps asks for more");
   }
   const auto say_digest = [&] {
-    const std::string digest = trainer.weight_digest();  // Every rank has a part in it.
-    if (log != nullptr) log->digest(trainer.steps_done(), digest, trainer.scaling_digest());
+    // Every rank has a part in them.
+    const std::string digest = trainer.weight_digest(), scaling = trainer.scaling_digest();
+    if (log != nullptr) log->digest(trainer.steps_done(), digest, scaling);
   };
   while (trainer.steps_done() < steps && !last.is_done(trainer.steps_done())) {
     save_within_the_step(options, trainer, scenario.training.microbatches_at(trainer.steps_done()));

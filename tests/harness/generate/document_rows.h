@@ -17,12 +17,15 @@ struct DocumentRows {
   // other.
   std::map<StepLocation, std::map<std::string, std::vector<float>>> activations;
   std::vector<std::vector<float>> embedding_gradient;  // [step], of the whole table.
+  // In fp8: amaxes and exponents of inputs, of a step and a microbatch.
+  std::map<std::pair<std::int64_t, int>, std::map<std::string, std::vector<float>>> words;
 };
 
 class DocumentRecorder : public StepListener {
  public:
-  DocumentRecorder(const Scenario& scenario, const StepData& data)
-      : scenario_(scenario), data_(data) {}
+  // `steps` come again and again.
+  DocumentRecorder(const Scenario& scenario, const std::vector<StepData>& steps)
+      : scenario_(scenario), steps_(steps) {}
   void watch(Trainer& trainer) { trainer_ = &trainer; }
 
   void forward_done(int microbatch, const std::vector<NamedTensor>& names, bool live) override {
@@ -50,13 +53,16 @@ class DocumentRecorder : public StepListener {
   // the pack.
   void note(int microbatch, const NamedTensor& name, const std::vector<float>& values) {
     const std::int64_t length = scenario_.data.pack_length;
+    const auto step = static_cast<std::int64_t>(rows.embedding_gradient.size());
+    if (name.name.ends_with(".x_amax") || name.name.ends_with(".x_k"))
+      rows.words[{step, microbatch}][name.name] = values;
     const bool transposed = name.tensor.rows == 1 && name.tensor.cols == length;
     if (name.rows != NamedTensor::Rows::pack || (name.tensor.rows != length && !transposed)) return;
     const std::int64_t cols = transposed ? 1 : name.tensor.cols;
-    const auto step = static_cast<std::int64_t>(rows.embedding_gradient.size());
+    const StepData& data = steps_[static_cast<std::size_t>(step) % steps_.size()];
     auto first = values.begin();
     for (const Document& document :
-         data_.microbatches[static_cast<std::size_t>(microbatch)].documents) {
+         data.microbatches[static_cast<std::size_t>(microbatch)].documents) {
       const std::int64_t tokens = std::ssize(document.tokens);
       const std::int64_t slot = slot_rows(tokens, scenario_.data.gaps, scenario_.data.align);
       rows.activations[{step, document.number}][name.name].assign(first, first + tokens * cols);
@@ -65,19 +71,23 @@ class DocumentRecorder : public StepListener {
   }
 
   const Scenario& scenario_;
-  const StepData& data_;
+  const std::vector<StepData>& steps_;
   Trainer* trainer_ = nullptr;
 };
 
-// The same documents in every step.
-inline DocumentRows rows_of_documents(const Scenario& scenario, const StepData& documents) {
-  const FixedData data({documents});
-  DocumentRecorder recorder(scenario, documents);
+inline DocumentRows rows_of_documents(const Scenario& scenario,
+                                      const std::vector<StepData>& steps) {
+  const FixedData data(steps);
+  DocumentRecorder recorder(scenario, steps);
   Device device(open_device_under_test());
   Trainer trainer(device, scenario, data, {.listener = &recorder});
   recorder.watch(trainer);
   while (trainer.steps_done() < scenario.training.steps) trainer.step();
   return std::move(recorder.rows);
+}
+// The same documents in every step.
+inline DocumentRows rows_of_documents(const Scenario& scenario, const StepData& documents) {
+  return rows_of_documents(scenario, std::vector<StepData>{documents});
 }
 
 // The first thing in which the documents of both runs differ, or "". There is one at least.

@@ -144,6 +144,14 @@ void take_another_recomputation(Scenario& s, Choices& c) {
   if (multiplies_fp8(s)) s.fp8.save_original_input = implied_original_inputs(s.model);
 }
 
+void take_another_recapture(Scenario& s, Choices& c) {
+  if (!has_graphs(s)) return;
+  const std::int64_t first = s.cuda_graph.warmup_steps + 1, last = s.training.steps - 1;
+  const bool had = !s.training.recapture_at.empty();
+  s.training.recapture_at.clear();
+  if (!had && first <= last) s.training.recapture_at = {c.between(first, last)};
+}
+
 void take_another_depth(Scenario& s, Choices& c) {
   s.training.in_flight = c.between(1, fewest_microbatches(s.training));
   take_passes(s, s.cuda_graph.capture_passes);
@@ -189,6 +197,7 @@ struct Change {
 constexpr Change kCapacity{take_another_capacity, run_it}, kGraphs{switch_graphs, run_it},
     kKindOfGraphs{take_the_other_kind_of_graphs, run_it}, kDepth{take_another_depth, run_it},
     kOffloading{take_another_offloading, run_it}, kChunks{take_chunks, run_it},
+    kRecapture{take_another_recapture, run_it},
     kPassesOfCaptures{take_another_number_of_passes, run_it},
     kRecomputation{take_another_recomputation, run_it},
     kSchedule{change_nothing, run_on_another_schedule},
@@ -209,17 +218,22 @@ Scenario with_steps(Scenario s) {
   return s;
 }
 
-Scenario draw(Choices& choices) {
+enum class Precision : std::uint8_t { drawn, fp8 };
+
+Scenario draw(Choices& choices, Precision precision = Precision::drawn) {
   Scenario drawn = with_steps(test::on_one_rank(generate_scenario(choices)));
   drawn.numerics.resize(1);
-  return drawn;
+  return precision == Precision::fp8 ? test::in_fp8(drawn, choices) : drawn;
 }
 
-Compared compare(const Change& change, Choices& choices) {
+// In fp8 each change that is compared changes something.
+Compared compare(const Change& change, Choices& choices, Precision precision = Precision::drawn) {
   Compared result;
-  result.before = draw(choices);
+  result.before = draw(choices, precision);
   result.after = result.before;
   change.edit(result.after, choices);
+  if (precision == Precision::fp8 && change.edit != change_nothing)
+    test::require_another(result.before, result.after);
   const std::vector<ScenarioError> errors = check_legality(result.after);
   if (!errors.empty()) {
     result.refused = errors.front().text();
@@ -231,14 +245,17 @@ Compared compare(const Change& change, Choices& choices) {
   return result;
 }
 
-void hold(const char* claim, const Change& change) {
-  test::hold(claim, [&](Choices& choices) {
-    const Compared result = compare(change, choices);
-    const std::string wrong = result.refused + result.difference;
-    return wrong.empty()
-               ? ""
-               : wrong + "\n" + to_yaml(result.before) + "# changed to\n" + to_yaml(result.after);
-  });
+void hold(const std::string& claim, const Change& change) {
+  for (const Precision precision : {Precision::drawn, Precision::fp8}) {
+    const char* const of = precision == Precision::fp8 ? " (fp8)" : "";
+    test::hold(claim + of, [&](Choices& choices) {
+      const Compared result = compare(change, choices, precision);
+      const std::string wrong = result.refused + result.difference;
+      return wrong.empty()
+                 ? ""
+                 : wrong + "\n" + to_yaml(result.before) + "# changed to\n" + to_yaml(result.after);
+    });
+  }
 }
 
 class Invariance : public testing::Test {
@@ -259,6 +276,9 @@ TEST_F(Invariance, NothingDependsOnChunksAndTheOrderOfTheirPasses) {
 }
 TEST_F(Invariance, NothingDependsOnThePassesOfCaptures) {
   hold("nothing depends on the passes of captures", kPassesOfCaptures);
+}
+TEST_F(Invariance, NothingDependsOnRecaptures) {
+  hold("nothing depends on recaptures", kRecapture);
 }
 TEST_F(Invariance, NothingDependsOnOffloading) {
   hold("nothing depends on offloading", kOffloading);

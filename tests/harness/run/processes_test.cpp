@@ -14,9 +14,9 @@
 #include "harness/run/multi_process_case.h"
 #include "harness/run/run_case.h"
 #include "tests/engine/rendezvous/stores.h"
+#include "tests/harness/run/started_afar.h"
 #include "tests/support/program.h"
 #include "tests/support/seed.h"
-#include "tests/support/started.h"
 
 namespace lockstep {
 namespace {
@@ -104,22 +104,6 @@ TEST_F(RankProcesses, AreStartedByALauncherAsWell) {
     const auto first = started(scenario, 0, 2, job, folder_ / "0");
     expect_steps(*first, *second, one);
   }
-}
-
-// As a launcher starts it on a machine of its own, of which there is one for each process here.
-std::unique_ptr<Started> started_afar(const std::string& words, int rank, int size,
-                                      std::uint16_t port, const std::string& output) {
-  const std::map<std::string, std::string> variables{{"RANK", std::to_string(rank)},
-                                                     {"WORLD_SIZE", std::to_string(size)},
-                                                     {"LOCAL_RANK", "0"},
-                                                     {"LOCAL_WORLD_SIZE", "1"},
-                                                     {"MASTER_ADDR", "127.0.0.1"},
-                                                     {"MASTER_PORT", std::to_string(port)}};
-  for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
-  auto one =
-      std::make_unique<Started>("train --device sim --quiet --digest-every 1 " + words, 0, output);
-  for (const auto& [name, value] : variables) ::unsetenv(name.c_str());
-  return one;
 }
 
 TEST_F(RankProcesses, HaveTheBitsOfOneRankOnSeveralMachines) {
