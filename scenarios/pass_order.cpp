@@ -18,6 +18,26 @@ std::vector<ScheduledPass> by_groups(const StageSchedule& stage, bool forward) {
   return passes;
 }
 
+// How many microbatches the chunk has in flight right behind its forward pass of microbatch `m`. It
+// is counted from the places of both passes in their orders, since a step may have many
+// microbatches.
+std::int64_t in_flight_behind(const StageSchedule& stage, std::int64_t chunk, std::int64_t m) {
+  const std::int64_t of_group = stage.chunks * stage.group;  // Passes of a whole group.
+  const std::int64_t last = (stage.microbatches - 1) / stage.group;
+  const auto size = [&](std::int64_t group) {
+    return group == last ? stage.microbatches - last * stage.group : stage.group;
+  };
+  const std::int64_t own = m / stage.group;
+  const std::int64_t forward = of_group * own + chunk * size(own) + m % stage.group;
+  const std::int64_t backward = std::max<std::int64_t>(0, forward - warm_up_passes(stage));
+  const std::int64_t group = std::min(backward / of_group, last);
+  const std::int64_t in_group =
+      backward - group * of_group - (stage.chunks - 1 - chunk) * size(group);
+  const std::int64_t done =
+      group * stage.group + std::clamp<std::int64_t>(in_group, 0, size(group));
+  return m + 1 - done;
+}
+
 std::int64_t most_microbatches(const Scenario::Training& training) {
   std::int64_t most = training.microbatches;
   for (const Scenario::MicrobatchChange& change : training.change_microbatches_at)
@@ -82,11 +102,18 @@ std::vector<std::int64_t> chunk_slots(const Scenario& scenario, std::int64_t sta
   if (!depth_follows(scenario)) return {scenario.training.in_flight};
   const std::int64_t chunks = scenario.parallel.chunks;
   std::vector<std::int64_t> slots(chunks);
-  // A step that is saved and loaded on its way runs in parts of any number of microbatches, of
-  // which a group that is cut short has more in flight in the later chunks than whole groups have.
-  for (std::int64_t count = 1; count <= most_microbatches(scenario.training); ++count) {
-    const auto most = most_in_flight(pass_order(stage_schedule(scenario, stage, count)), chunks);
-    for (std::size_t i = 0; i < slots.size(); ++i) slots[i] = std::max(slots[i], most[i]);
+  // A step that is saved and loaded on its way runs in parts of any number of microbatches. Behind
+  // a forward pass the most are in flight if its group is whole, or ends with it: a group that is
+  // cut short has more in flight in the later chunks than whole groups have.
+  const std::int64_t all = most_microbatches(scenario.training);
+  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+    for (std::int64_t m = 0; m < all; ++m) {
+      const std::int64_t group = stage_schedule(scenario, stage, all).group;
+      for (const std::int64_t count : {m + 1, std::min(all, (m / group + 1) * group), all}) {
+        const StageSchedule part = stage_schedule(scenario, stage, count);
+        slots[chunk] = std::max(slots[chunk], in_flight_behind(part, chunk, m));
+      }
+    }
   }
   return slots;
 }

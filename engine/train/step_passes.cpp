@@ -180,7 +180,7 @@ void StepLoop::backward(const MicrobatchPass& pass) {
 void StepLoop::begin_backward(const PassContext& context, const MicrobatchPass& pass) {
   if (transfers_ && !chunk_of(pass).is_last) {
     context.part("chunk gradient");
-    transfers_->receive_gradient(chunk_of(pass), transfer_of(pass),
+    transfers_->receive_gradient(chunk_of(pass), pass.slot, transfer_of(pass),
                                  model_->output_gradient(pass.slot));
   }
   if (!chunk_of(pass).is_last) return;
@@ -212,11 +212,13 @@ void StepLoop::end_backward(const PassContext& context, const MicrobatchPass& pa
   run_hooks(Modules::embedding(), HookPoint::backward_pre, pass);
   if (transfers_ && scenario_.model.tied_embedding) {
     context.part("embedding");
-    transfers_->receive_head_gradient(transfer_of(pass), model_->head_gradient(pass.slot));
+    transfers_->receive_head_gradient(pass.slot, transfer_of(pass),
+                                      model_->head_gradient(pass.slot));
   }
   const bool takes = faulty("head-gradient-of-a-microbatch-lost", true, pass.microbatch != 1);
   if (takes) model_->take_head_gradient(context, pass.slot);
   model_->embed_backward(context, loader_.inputs(pass.microbatch), pass.slot);
+  if (transfers_) transfers_->release(pass.slot);
   run_hooks(Modules::embedding(), HookPoint::backward_post, pass);
 }
 

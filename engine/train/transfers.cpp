@@ -97,12 +97,15 @@ void Transfers::receive_input(const Chunk& chunk, int slot, const Of& of, const 
           chunk.stage_before());
 }
 
-void Transfers::receive_gradient(const Chunk& chunk, const Of& of, const MemoryRange& to) {
+void Transfers::receive_gradient(const Chunk& chunk, int slot, const Of& of,
+                                 const MemoryRange& to) {
+  backward_.receive.wait(*at(free_, slot));
   receive(backward_, {kGradient, chunk.piece + 1, of.microbatch, of.documents}, to,
           chunk.stage_behind());
 }
 
-void Transfers::receive_head_gradient(const Of& of, const MemoryRange& to) {
+void Transfers::receive_head_gradient(int slot, const Of& of, const MemoryRange& to) {
+  backward_.receive.wait(*at(free_, slot));
   receive(backward_, {kHeadGradient, -1, of.microbatch, of.documents}, to, stages_ - 1);
 }
 

@@ -32,13 +32,12 @@ class Transfers {
   void send_output(const Chunk& chunk, const Of& of, const MemoryRange& from);
   void send_gradient(const Chunk& chunk, const Of& of, const MemoryRange& from);
   void send_head_gradient(const Of& of, const MemoryRange& from);
-  // Into memory of a slot; compute waits for it. A gradient comes when this stage has sent what it
-  // is of, so its memory is free; an input waits until the slot is released.
+  // Into memory of a slot, once that is released; compute waits for it.
   void receive_input(const Chunk& chunk, int slot, const Of& of, const MemoryRange& to);
-  void receive_gradient(const Chunk& chunk, const Of& of, const MemoryRange& to);
-  void receive_head_gradient(const Of& of, const MemoryRange& to);
+  void receive_gradient(const Chunk& chunk, int slot, const Of& of, const MemoryRange& to);
+  void receive_head_gradient(int slot, const Of& of, const MemoryRange& to);
 
-  // Compute has read the slot's input for the last time.
+  // Compute has read what the slot received for the last time.
   void release(int slot);
   void release_all();
   // Compute may write a slot again from which a pass of an evaluation was sent.

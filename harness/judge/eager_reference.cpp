@@ -112,8 +112,10 @@ oracle::StepResult EagerReference::as_the_oracles(const StepResult& got) {
   copy_numbers(got, result);
   const std::vector<int> layers = expert_layers(scenario_);
   std::vector<std::istringstream> ranks;
-  for (const std::string& words : rank_.engine.communicator.all_gather_object(words_of(got)))
-    ranks.emplace_back(words);
+  const std::vector<std::string> said = rank_.engine.communicator.all_gather_object(words_of(got));
+  // Every stage has the losses of its replicas.
+  for (std::int64_t rank = 0; rank < scenario_.parallel.data; ++rank)
+    ranks.emplace_back(at(said, rank));
   for (std::size_t m = 0; m < got.microbatch_losses.size(); ++m) {
     for (std::istringstream& words : ranks) result.microbatches.push_back(next_of(words, layers));
   }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "scenarios/io/reader.h"
+#include "scenarios/pass_order.h"
 
 namespace lockstep {
 namespace {
@@ -72,12 +73,17 @@ Scenario with_experts(std::int64_t ranks) {
 // Where the sums are in the stated order, an eager run and the oracle are two names of the same
 // bits, whoever has which part of a parameter.
 TEST(EagerReference, IsWhatTheOracleGivesWhereItKnows) {
-  const std::pair<std::int64_t, Sharding> runs[] = {{1, Sharding::no_shard},
-                                                    {2, Sharding::no_shard},
-                                                    {3, Sharding::optim},
-                                                    {2, Sharding::optim_grads_params}};
-  for (const auto& [ranks, strategy] : runs) {
+  struct Run {
+    std::int64_t ranks, stages;
+    Sharding strategy;
+  };
+  const Run runs[] = {{1, 1, Sharding::no_shard}, {2, 1, Sharding::no_shard},
+                      {3, 1, Sharding::optim},    {2, 1, Sharding::optim_grads_params},
+                      {2, 2, Sharding::no_shard}, {1, 3, Sharding::optim_grads}};
+  for (const auto& [ranks, stages, strategy] : runs) {
     Scenario s = eager(with_experts(ranks));
+    s.parallel.pipeline = stages;
+    if (stages > 1) s.training.in_flight = scheduled_depth(s);
     s.fsdp.strategy = strategy;
     ASSERT_TRUE(check_legality(s).empty());
     const auto data = open_data(s);

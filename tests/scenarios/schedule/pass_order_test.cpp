@@ -165,6 +165,35 @@ TEST(PassOrder, SaysTheSlotsOfEachChunk) {
   EXPECT_THAT(chunk_slots(s), ElementsAre(5, 5));
 }
 
+// The slots are counted from places in the orders; here from the orders themselves.
+TEST(PassOrder, HasSlotsForEveryPartOfAStep) {
+  for (const PipelineSchedule schedule : {PipelineSchedule::one_forward_one_backward,
+                                          PipelineSchedule::interleaved, PipelineSchedule::gpipe}) {
+    for (std::int64_t stages = 1; stages <= 4; ++stages) {
+      for (std::int64_t chunks = 1; chunks <= 4; ++chunks) {
+        for (std::int64_t group = 1; group <= 7; ++group) {
+          for (std::int64_t microbatches = 1; microbatches <= 23; ++microbatches) {
+            Scenario s = with(chunks, schedule, microbatches, group);
+            s.parallel.pipeline = stages;
+            if (!depth_follows(s)) continue;
+            for (std::int64_t stage = 0; stage < stages; ++stage) {
+              std::vector<std::int64_t> want(chunks);
+              for (std::int64_t count = 1; count <= microbatches; ++count) {
+                const auto most =
+                    most_in_flight(pass_order(stage_schedule(s, stage, count)), chunks);
+                for (std::size_t i = 0; i < want.size(); ++i) want[i] = std::max(want[i], most[i]);
+              }
+              ASSERT_EQ(chunk_slots(s, stage), want)
+                  << stages << " stages, " << chunks << " chunks, groups of " << group << ", "
+                  << microbatches << " microbatches, stage " << stage;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(PassOrder, CutsTheBlocksIntoPieces) {
   using testing::ElementsAre;
   EXPECT_THAT(blocks_of_pieces(7, 3), ElementsAre(3, 2, 2));
