@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -60,6 +61,7 @@ struct CampaignReport {
   TimesByKind times;
   std::vector<FailureClass> classes;
   Distribution distribution;
+  std::map<std::string, std::int64_t> refused;  // Almost legal cases by the rule that they break.
   // By the place of outside_names(): the random cases that had it and were judged.
   std::vector<std::int64_t> reached = std::vector<std::int64_t>(outside_names().size());
   // The judged cases that had the planted fault, and those of them that met it or failed.

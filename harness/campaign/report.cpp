@@ -6,6 +6,7 @@
 
 #include "harness/base/version.h"
 #include "harness/campaign/campaign.h"
+#include "harness/generate/traits.h"
 #include "harness/report/result_json.h"
 
 namespace lockstep {
@@ -61,6 +62,21 @@ std::string times_text(const CampaignReport& report) {
   return text + text_of("%-34s %9.2f\n", "all", 1e3 * report.seconds_of_cases / cases);
 }
 
+// How often each key and feature was met in fp8, and each rule in almost legal cases.
+std::string fp8_text(const CampaignReport& report) {
+  std::string text = text_of("in fp8, of %lld cases, the least first\n",
+                             ll(report.distribution.count(static_cast<int>(Trait::fp8))));
+  for (const auto& [name, met] : report.distribution.met_in_fp8())
+    text += text_of("  %-34s %8lld\n", name.c_str(), ll(met));
+  return text;
+}
+std::string refused_text(const CampaignReport& report) {
+  std::string text = "almost legal cases, by the rule that refuses them\n";
+  for (const auto& [rule, cases] : report.refused)
+    text += text_of("  %-34s %8lld\n", rule.c_str(), ll(cases));
+  return report.refused.empty() ? "" : text;
+}
+
 std::vector<CaseResult> first_results(const CampaignReport& report) {
   std::vector<CaseResult> results;
   for (const FailureClass& one : report.classes) results.push_back(one.first.result);
@@ -87,7 +103,7 @@ void CampaignReport::add(const CaseRecord& record) {
       ++skipped;
       break;
   }
-  if (!record.rule.empty()) ++near_legal;
+  if (!record.rule.empty()) ++near_legal, ++refused[record.rule];
   const bool judged =
       record.result.verdict == Verdict::holds || record.result.verdict == Verdict::violated;
   for (std::size_t i = 0; judged && i < reached.size(); ++i)
@@ -126,6 +142,8 @@ std::string campaign_text(const CampaignOptions& options, const CampaignReport& 
   for (const FailureClass& one : report.classes) text += class_text(one);
   if (options.coverage) {
     text += report.distribution.table();
+    if (options.with.fp8) text += fp8_text(report);
+    text += refused_text(report);
   } else if (!options.quiet) {
     text += text_of("%zu of %zu pairs of features met (--coverage, --json and --html list them)\n",
                     report.distribution.pairs_met(), report.distribution.pairs_that_can_meet());
@@ -203,6 +221,12 @@ json::object campaign_json(const CampaignOptions& options, const CampaignReport&
                                   {"kinds", to_json(report.times)}};
   }
   whole["distribution"] = report.distribution.to_json();
+  json::object refused, in_fp8;
+  for (const auto& [rule, cases] : report.refused) refused[rule] = cases;
+  whole["refused"] = refused;
+  if (!options.with.fp8) return whole;
+  for (const auto& [name, met] : report.distribution.met_in_fp8()) in_fp8[name] = met;
+  whole["in_fp8"] = in_fp8;
   return whole;
 }
 

@@ -88,6 +88,9 @@ struct Facts {
   bool takes_turns() const { return gathers() || s.fsdp.strategy == Sharding::optim_grads; }
   bool has_odd_unit() const { return !plan_sharding(s).persistent.empty(); }
 
+  bool saves(Fp8Layer layer) const {
+    return multiplies_fp8(s) && holds(s.fp8.save_original_input, layer);
+  }
   bool delays_exponents() const { return multiplies_fp8(s) && s.fp8.recipe == Fp8Recipe::delayed; }
   // A layer of fp8 that is no expert's and sums more than 128 products in each of its three.
   bool has_long_sums() const {
@@ -478,6 +481,30 @@ constexpr Row kRows[] = {
      [](F f) { return f.s.parallel.pipeline > 1; }},
     {Trait::stages_with_chunks, "stages with chunks", kSwitch,
      [](F f) { return f.s.parallel.pipeline > 1 && f.s.parallel.chunks > 1; }},
+    {Trait::saves_qkv_linear, "input of qkv_linear saved in fp8", kRare,
+     [](F f) { return f.saves(Fp8Layer::qkv_linear); }},
+    {Trait::saves_attn_proj, "input of attn_proj saved in fp8", kRare,
+     [](F f) { return f.saves(Fp8Layer::attn_proj); }},
+    {Trait::saves_mlp_fc1, "input of mlp_fc1 saved in fp8", kRare,
+     [](F f) { return f.saves(Fp8Layer::mlp_fc1); }},
+    {Trait::saves_mlp_fc2, "input of mlp_fc2 saved in fp8", kRare,
+     [](F f) { return f.saves(Fp8Layer::mlp_fc2); }},
+    {Trait::saves_mamba_in_proj, "input of mamba_in_proj saved in fp8", kRare,
+     [](F f) { return f.saves(Fp8Layer::mamba_in_proj); }},
+    {Trait::saves_mamba_out_proj, "input of mamba_out_proj saved in fp8", kRare,
+     [](F f) { return f.saves(Fp8Layer::mamba_out_proj); }},
+    {Trait::saves_expert_fc1, "input of expert_fc1 saved in fp8", kRare,
+     [](F f) { return f.saves(Fp8Layer::expert_fc1); }},
+    {Trait::saves_expert_fc2, "input of expert_fc2 saved in fp8", kRare,
+     [](F f) { return f.saves(Fp8Layer::expert_fc2); }},
+    {Trait::saves_shared_fc1, "input of shared_fc1 saved in fp8", kRare,
+     [](F f) { return f.saves(Fp8Layer::shared_fc1); }},
+    {Trait::saves_shared_fc2, "input of shared_fc2 saved in fp8", kRare,
+     [](F f) { return f.saves(Fp8Layer::shared_fc2); }},
+    {Trait::a_history_of_one, "a history of one amax", kRare,
+     [](F f) { return f.delays_exponents() && f.s.fp8.history == 1; }},
+    {Trait::a_history_of_many, "a history of more amaxes than steps", kRare,
+     [](F f) { return f.delays_exponents() && f.s.fp8.history > f.training().steps; }},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMostTraits);
@@ -486,11 +513,11 @@ constexpr bool is_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  return std::size(kRows) == static_cast<std::size_t>(Trait::stages_with_chunks) + 1;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::a_history_of_many) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 // Campaign files of before have a trait's bit where it was.
-static_assert(static_cast<int>(Trait::stages_with_chunks) == 179, "a new trait goes last");
+static_assert(static_cast<int>(Trait::a_history_of_many) == 191, "a new trait goes last");
 
 }  // namespace
 

@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-inline constexpr std::size_t kMostTraits = 192;
+inline constexpr std::size_t kMostTraits = 256;
 using Traits = std::bitset<kMostTraits>;  // Indexed as trait_names().
 
 struct TraitName {
@@ -46,6 +46,8 @@ class Distribution {
   std::vector<std::pair<std::size_t, std::size_t>> never_met() const;
 
   std::string table() const;  // For people.
+  // What cases in fp8 had: the keys of fp8, and all else that may be beside it; the least first.
+  std::vector<std::pair<std::string, std::int64_t>> met_in_fp8() const;
   boost::json::object to_json() const;
 
  private:

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "harness/generate/features.h"
+#include "harness/generate/traits.h"
 
 namespace lockstep {
 
@@ -64,6 +65,23 @@ std::string Distribution::table() const {
   if (missing.size() > kMostShown)
     out += "  and " + std::to_string(missing.size() - kMostShown) + " more (--json)\n";
   return out;
+}
+
+// A rare trait is one of fp8 if no case of another precision has it.
+std::vector<std::pair<std::string, std::int64_t>> Distribution::met_in_fp8() const {
+  const auto of = [](Trait trait) { return static_cast<std::size_t>(trait); };
+  const std::size_t fp8 = of(Trait::fp8);
+  std::vector<std::pair<std::string, std::int64_t>> met;
+  for (std::size_t i = 0; i < trait_names().size(); ++i) {
+    const bool is_own = i >= of(Trait::experts_in_fp8) && i <= of(Trait::a_zero_fp8_operand);
+    const bool is_key = i >= of(Trait::saves_qkv_linear);
+    if (can_meet(fp8, i) && (is_own || is_key || !trait_names()[i].rare))
+      met.emplace_back(trait_names()[i].name, i < fp8 ? count(i, fp8) : count(fp8, i));
+  }
+  met.emplace_back("current exponents", count(fp8) - count(fp8, of(Trait::delayed_exponents)));
+  met.emplace_back("cached fp8 weights", count(fp8) - count(fp8, of(Trait::uncached_fp8_weights)));
+  std::ranges::stable_sort(met, {}, &std::pair<std::string, std::int64_t>::second);
+  return met;
 }
 
 boost::json::object Distribution::to_json() const {

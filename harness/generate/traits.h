@@ -187,6 +187,18 @@ enum class Trait : std::uint8_t {
   a_zero_fp8_operand,
   several_stages,
   stages_with_chunks,
+  saves_qkv_linear,
+  saves_attn_proj,
+  saves_mlp_fc1,
+  saves_mlp_fc2,
+  saves_mamba_in_proj,
+  saves_mamba_out_proj,
+  saves_expert_fc1,
+  saves_expert_fc2,
+  saves_shared_fc1,
+  saves_shared_fc2,
+  a_history_of_one,
+  a_history_of_many,
 };
 
 }  // namespace lockstep

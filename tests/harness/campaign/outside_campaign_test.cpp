@@ -29,6 +29,26 @@ TEST_F(Campaign, ReachesProcessesAndCudnn) {
   EXPECT_THAT(ran.out, HasSubstr("with cudnn: " + std::to_string(cases("cudnn")) + " cases"));
 }
 
+TEST_F(Campaign, TellsWhatCasesInFp8Had) {
+  const std::string report = folder_ / "report.json";
+  const Ran ran = fuzz("--seed 5 --count 60 --jobs 2 --with fp8 --coverage --json " + report);
+  EXPECT_EQ(ran.status, 0) << ran.err << ran.out;
+  const json::value told = report_in(report);
+  const json::object& met = told.at("in_fp8").as_object();
+  const auto count = [&](const char* name) { return met.at(name).to_number<int>(); };
+  const int cases = told.at("with").at("fp8").to_number<int>();
+  EXPECT_THAT(ran.out, HasSubstr("in fp8, of " + std::to_string(cases) + " cases"));
+  EXPECT_EQ(count("current exponents") + count("delayed exponents"), cases);
+  EXPECT_EQ(count("cached fp8 weights") + count("uncached fp8 weights"), cases);
+  EXPECT_TRUE(met.contains("capped exponents") && met.contains("input of attn_proj saved in fp8"));
+  EXPECT_TRUE(met.contains("offload") && !met.contains("bf16"));
+  EXPECT_LT(met.begin()->value().to_number<int>(), cases);
+  int refused = 0;
+  for (const auto& [rule, times] : told.at("refused").as_object())
+    refused += times.to_number<int>();
+  EXPECT_EQ(refused, told.at("summary").at("near_legal").to_number<int>());
+}
+
 TEST_F(Campaign, WithProcessesIsTheSameOnAnyNumberOfWorkers) {
   const std::string one = folder_ / "one", two = folder_ / "two";
   EXPECT_EQ(fuzz("--seed 6 --count 12 --jobs 1 --with processes --log " + one).status, 0);

@@ -75,10 +75,14 @@ TEST(Outside, IsNotDrawnUnasked) {
 
 // fp8 is in other cases too, but in fewer.
 TEST(Outside, AThirdIsInFp8WhereItIsAskedFor) {
-  constexpr Trait kOften[] = {Trait::experts_in_fp8,       Trait::the_last_amax_alone,
-                              Trait::capped_exponents,     Trait::saturated_codes,
-                              Trait::an_empty_fp8_segment, Trait::a_zero_fp8_operand,
-                              Trait::a_margin_of_exponents};
+  constexpr Trait kOften[] = {
+      Trait::experts_in_fp8,        Trait::the_last_amax_alone,  Trait::capped_exponents,
+      Trait::saturated_codes,       Trait::an_empty_fp8_segment, Trait::a_zero_fp8_operand,
+      Trait::a_margin_of_exponents, Trait::saves_qkv_linear,     Trait::saves_attn_proj,
+      Trait::saves_mlp_fc1,         Trait::saves_mlp_fc2,        Trait::saves_mamba_in_proj,
+      Trait::saves_mamba_out_proj,  Trait::saves_expert_fc1,     Trait::saves_expert_fc2,
+      Trait::saves_shared_fc1,      Trait::saves_shared_fc2,     Trait::a_history_of_one,
+      Trait::a_history_of_many};
   constexpr int kCases = 3000;
   Distribution drawn;
   for (std::uint64_t seed = 0; seed < kCases; ++seed)
