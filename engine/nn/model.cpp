@@ -63,6 +63,8 @@ Model<T>::Model(Device& device, const Stream& compute, const Offloaders& offload
       embedding_dropout_(dropout_site(scenario.model, 0, 1)) {
   const std::int64_t rows = shape_.rows;
   make_layers(scenario);
+  recomputed_.place_passing(pool_, faulty("fp8-inputs-lie-over-their-codes",
+                                          gradient_within_a_layer(), memory_of_codes()));
   std::vector<ScanScratch> scans;
   for (const std::int64_t capacity : pack_capacities(scenario)) {
     scans.push_back(make_scan_scratch(pool_, capacity));
@@ -101,23 +103,51 @@ void Model<T>::make_sent(const Scenario& scenario) {
     sent_head_gradients_.push_back(pool_.make<float>(config_.vocab, config_.hidden));
 }
 
-// As much as the largest operands need: one stream runs one product after the other.
+// The largest that a layer's backward pass writes and reads, and nobody else.
+template <class T>
+Tensor<T> Model<T>::gradient_within_a_layer() const {
+  Tensor<T> largest;
+  const auto consider = [&](Tensor<T> one) {
+    if (one.data != nullptr && one.size() > largest.size()) largest = one;
+  };
+  if (mamba_scratch_) consider(mamba_scratch_->din_proj);
+  if (attention_scratch_) consider(attention_scratch_->dqkv);
+  if (mlp_scratch_) consider(mlp_scratch_->dfc1);
+  if (moe_scratch_) consider(moe_scratch_->dfc1);
+  return largest;
+}
+
+// For a planted fault, as elements.
+template <class T>
+Tensor<T> Model<T>::memory_of_codes() const {
+  if (!mamba_scratch_ || mamba_scratch_->dpre.data == nullptr) return {};
+  const Tensor<float> dpre = mamba_scratch_->dpre;
+  return tensor(reinterpret_cast<T*>(dpre.data), 1, dpre.size());
+}
+
+// As much as the largest operands need: one stream runs one product after the other, and of X and
+// dY a product has one. They may lie in what the convolution's backward pass alone uses.
 template <class T>
 void Model<T>::make_code_scratch(const Scenario& scenario) {
-  std::int64_t x = 1, dy = 1, transposed = 1;
+  constexpr std::int64_t kAligned = 256;
+  std::int64_t rowwise = 1, transposed = 1;
   for (const ParameterSpec& spec : parameters_.specs()) {
     if (!spec.fp8_layer) continue;
     const bool of_experts =
         *spec.fp8_layer == Fp8Layer::expert_fc1 || *spec.fp8_layer == Fp8Layer::expert_fc2;
     const std::int64_t rows = of_experts ? ExpertBuffer(scenario).rows : shape_.rows;
     const std::int64_t outputs = spec.rows / spec.experts;
-    x = std::max(x, rows * fp8_padded(spec.cols));
-    dy = std::max(dy, rows * fp8_padded(outputs));
+    rowwise = std::max(rowwise, rows * fp8_padded(std::max(spec.cols, outputs)));
     transposed = std::max(transposed, transposed_columns(rows, spec.experts) * outputs);
   }
-  codes_.x = pool_.make<std::uint8_t>(1, x);
-  codes_.dy = pool_.make<std::uint8_t>(1, dy);
-  codes_.transposed_dy = pool_.make<std::uint8_t>(1, transposed);
+  const std::int64_t place = (rowwise + kAligned - 1) / kAligned * kAligned;
+  const Tensor<float> free = mamba_scratch_ ? mamba_scratch_->dpre : Tensor<float>{};
+  const bool fits = free.data != nullptr &&
+                    place + transposed <= free.size() * static_cast<std::int64_t>(sizeof(float));
+  auto* const memory = fits ? reinterpret_cast<std::uint8_t*>(free.data)
+                            : pool_.make<std::uint8_t>(1, place + transposed).data;
+  codes_.x = codes_.dy = tensor(memory, 1, rowwise);
+  codes_.transposed_dy = tensor(memory + place, 1, transposed);
 }
 
 // Plans the products of every linear layer and of the head. A weight that accumulates, other than

@@ -124,6 +124,8 @@ class Model {
   CudnnTables make_cudnn_tables(TensorPool& pool, std::int64_t capacity,
                                 std::int64_t max_seqlen) const;
   void plan_products() const;
+  Tensor<T> gradient_within_a_layer() const;
+  Tensor<T> memory_of_codes() const;
   void make_code_scratch(const Scenario& scenario);
   int last() const { return static_cast<int>(layers_.size()); }
   // The residual gradient that layer `layer` writes; the one it reads is that of layer + 1.

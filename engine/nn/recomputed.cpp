@@ -75,19 +75,22 @@ void Recomputed<T>::add_codes(TensorPool& pool, const Scenario& scenario) {
   const int shared = faulty("fp8-exponents-shared-by-slots", 0, kMostParameters);
   for (int parameter = 0; parameter < shared; ++parameter)
     words_[parameter] = pool.make<std::uint32_t>(2, experts);
-  std::int64_t most = 0;
-  for (const auto& [layer, x] : inputs) {
-    if (has_fp8_layer(model, layer) && passes_input(scenario, layer))
-      most = std::max(most, x.rows * x.cols);
-  }
-  if (most == 0) return;
-  // Each is read by the product behind it, and is gone before the next one is written.
-  const Tensor<T> memory = pool.make<T>(1, most);
   for (const auto& [layer, x] : inputs) {
     const bool passes = has_fp8_layer(model, layer) && passes_input(scenario, layer);
     const bool shares = faulty("fp8-input-is-saved-too", passes, false);
-    if (shares) passing_[layer] = tensor(memory.data, x.rows, x.cols);
+    if (shares) passing_[layer] = tensor(static_cast<T*>(nullptr), x.rows, x.cols);
   }
+}
+
+// Each is read by the product behind it, and is gone before the next one is written.
+template <class T>
+void Recomputed<T>::place_passing(TensorPool& pool, Tensor<T> free) {
+  std::int64_t most = 0;
+  for (const auto& [layer, x] : passing_) most = std::max(most, x.size());
+  if (most == 0) return;
+  const bool fits = free.data != nullptr && free.size() >= most;
+  T* const memory = fits ? free.data : pool.make<T>(1, most).data;
+  for (auto& [layer, x] : passing_) x.data = memory;
 }
 
 template <class T>

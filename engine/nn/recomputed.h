@@ -17,6 +17,9 @@ namespace lockstep {
 template <class T>
 struct Recomputed {
   Recomputed(TensorPool& pool, const Scenario& scenario);
+  // Gives the inputs that slots do not save their memory: `free`, which no forward pass uses, if it
+  // is large enough.
+  void place_passing(TensorPool& pool, Tensor<T> free);
   bool core_attn = false, mlp = false, mamba = false, moe = false;  // Whole modules.
 
   Tensor<T> norm;   // [T, d]: the input of every mixer.
@@ -43,7 +46,8 @@ struct Recomputed {
     const auto found = codes_.find(layer);
     return found == codes_.end() ? Tensor<e4m3>{} : found->second;
   }
-  // The input of a layer that slots do not save, [T, in]; absent if they do.
+  // The input of a layer that slots do not save, [T, in]; absent if they do. Only forward passes
+  // write and read it.
   Tensor<T> passing(Fp8Layer layer) const {
     const auto found = passing_.find(layer);
     return found == passing_.end() ? Tensor<T>{} : found->second;

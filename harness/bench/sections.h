@@ -22,6 +22,7 @@ void bench_offload(const Scenario& scenario, const std::string& device, double b
                    const std::string& only, BenchRows& rows);
 void bench_memory(const Scenario& scenario, const std::string& device, double budget,
                   const std::string& only, BenchRows& rows);
+void bench_precisions(const Scenario& scenario, const std::string& only, BenchRows& rows);
 void bench_packing(const Scenario& scenario, const std::string& device, double budget,
                    const std::string& only, BenchRows& rows);
 void bench_fsdp(const Scenario& scenario, const Options& options, const std::string& device,

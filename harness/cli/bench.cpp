@@ -111,13 +111,15 @@ void measure(const Options& options, const Request& request, const std::string& 
   if (section == "offload") leave_two_channels();
   rows.set("/device", to_json(open_backend(device, {})->info()));
   if (begins("scenarios", !request.standard)) bench_scenarios(request.scenario, budget, rows);
-  constexpr std::array kOnOneDevice{"kernels", "step", "offload", "memory", "packing"};
+  constexpr std::array kOnOneDevice{"kernels", "step",       "offload",
+                                    "memory",  "precisions", "packing"};
   if (all || std::ranges::find(kOnOneDevice, section) != kOnOneDevice.end()) {
     const Scenario alone = on_one_device(request.scenario);
     if (begins("kernels", true)) bench_kernels(alone, device, only, rows);
     if (begins("step", true)) bench_steps(alone, device, budget, only, rows);
     if (begins("offload", false)) bench_offload(alone, device, budget, only, rows);
     if (begins("memory", false)) bench_memory(alone, device, budget, only, rows);
+    if (begins("precisions", false)) bench_precisions(alone, only, rows);
     if (begins("packing", false)) bench_packing(alone, device, budget, only, rows);
   }
   if (begins("schedules", true)) bench_schedules(budget, rows);
@@ -175,22 +177,25 @@ Options bench_options() {
       "step.\n"
       "offload: the link's rate alone and beside steps; step time and device memory by fraction.\n"
       "memory: device memory with and without shared memory of graphs, by microbatches in flight.\n"
+      "precisions: device memory in bf16 and fp8 by microbatches in flight, and what ranks gather; "
+      "nothing runs.\n"
       "packing: what a larger capacity costs each op that works on documents, and a step.\n"
       "fsdp: step time of several ranks beside that of its work and of its exchanges, by "
       "strategy.\n"
       "schedules: those of a small program that run by tags.\n"
       "checker: runs of the file, or of the library, with and without checking.\n"
       "door: what 200 random cases ask of a device.\n"
-      "offload, memory, packing, fsdp and door are not part of all.\n"
+      "offload, memory, precisions, packing, fsdp and door are not part of all.\n"
       "H1 and S1 are the standard models; the oracle is left out for them.",
       1);
   options.device().deadline().seconds("budget", "seconds for each measurement", 5);
-  options.choice(
-      "section",
-      "all, scenarios, kernels, step, offload, memory, packing, fsdp, schedules, checker or door",
-      {"all", "scenarios", "kernels", "step", "offload", "memory", "packing", "fsdp", "schedules",
-       "checker", "door"},
-      "all");
+  options.choice("section",
+                 "all, scenarios, kernels, step, offload, memory, precisions, packing, fsdp, "
+                 "schedules, checker "
+                 "or door",
+                 {"all", "scenarios", "kernels", "step", "offload", "memory", "precisions",
+                  "packing", "fsdp", "schedules", "checker", "door"},
+                 "all");
   options.text("only",
                "kernels: ops whose name or shape holds this text; step: modes; offload: modes, or "
                "modes and fractions, such as partial@0.25; memory: separate or shared; packing: "

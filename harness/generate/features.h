@@ -46,7 +46,8 @@ class Distribution {
   std::vector<std::pair<std::size_t, std::size_t>> never_met() const;
 
   std::string table() const;  // For people.
-  // What cases in fp8 had: the keys of fp8, and all else that may be beside it; the least first.
+  // Counts of cases in fp8: by the keys of fp8, and by all else that may be beside it; the least
+  // first.
   std::vector<std::pair<std::string, std::int64_t>> met_in_fp8() const;
   boost::json::object to_json() const;
 

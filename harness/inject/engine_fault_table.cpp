@@ -123,6 +123,7 @@ constexpr std::array kEngineFaults{
     FaultRow{"fp8-host-reads-a-scale", kHost, "vacuous: host_syncs; costs; contract; exception"},
     FaultRow{"fp8-input-gradient-takes-the-input-scale", kIndex, "activation: dy_amax; bits"},
     FaultRow{"fp8-input-is-saved-too", kReuse, "activation: norm.out act gated_norm.out"},
+    FaultRow{"fp8-inputs-lie-over-their-codes", kReuse, "hazard"},
     FaultRow{"fp8-layouts-share-memory", kReuse, "activation: w8; bits; hazard; contract"},
     FaultRow{"fp8-original-input-not-quantised-again", kStale, "bits; hazard; vacuous"},
     FaultRow{"fp8-original-input-reused-early", kReuse, "bits; hazard; contract"},

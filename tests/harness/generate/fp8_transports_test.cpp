@@ -102,7 +102,7 @@ TEST_F(Fp8Transports, HaveTheSameBits) {
   EXPECT_GT(8 * delayed, wanted);
 }
 
-// What is compared tells scaling state too: a margin moves exponents and the bits that follow.
+// Lines of steps tell scaling state too: a margin moves exponents and the bits that follow.
 TEST_F(Fp8Transports, AreComparedByWhatAnExponentMoves) {
   int moved = 0;
   for (std::uint64_t seed = 1; moved == 0 && seed < 100; ++seed) {
