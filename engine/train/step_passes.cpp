@@ -188,6 +188,7 @@ void StepLoop::begin_backward(const PassContext& context, const MicrobatchPass& 
   run_hooks(modules_.head(), HookPoint::backward_pre, pass);
   before_step(pass, plan.backward_step(plan.segments));
   model_->head_backward(context, loader_.inputs(pass.microbatch), pass.slot);
+  if (transfers_ && scenario_.model.tied_embedding) transfers_->note_weight_read();
   if (!transfers_) {
     model_->keep_head_gradient(context, chunks_.front().slot_of(pass.microbatch));
   } else if (model_->sends_head_gradients()) {

@@ -43,10 +43,12 @@ Transfers::Transfers(const Stream& compute, Communicator& ranks, int data,
       replica_(ranks.rank() % data),
       forward_(compute.device(), "send forward", "receive forward"),
       backward_(compute.device(), "send backward", "receive backward"),
+      weight_read_(compute.device(), "tied weight read"),
       exceptions_(std::uncaught_exceptions()) {
   for (int slot = 0; slot < slots; ++slot)
     free_.push_back(std::make_unique<Event>(compute.device(), "slot is free"));
   release_all();
+  note_weight_read();
   ranks_.connect(ways(data, stages_, static_cast<int>(chunks.size()), tied, microbatches));
 }
 
@@ -109,6 +111,8 @@ void Transfers::receive_head_gradient(int slot, const Of& of, const MemoryRange&
   receive(backward_, {kHeadGradient, -1, of.microbatch, of.documents}, to, stages_ - 1);
 }
 
+void Transfers::note_weight_read() { compute_.record(weight_read_); }
+
 void Transfers::release(int slot) { compute_.record(*at(free_, slot)); }
 
 void Transfers::release_all() {
@@ -127,6 +131,7 @@ void Transfers::send_weight(const MemoryRange& weight,
 }
 
 void Transfers::receive_weight(const MemoryRange& weight) {
+  forward_.receive.wait(weight_read_);
   ranks_.receive(forward_.receive, {kWeight}, weight.data, weight.bytes, rank_at(0));
 }
 

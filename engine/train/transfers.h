@@ -44,11 +44,12 @@ class Transfers {
   void await_sent(const Chunk& chunk) const;
 
   // A tied weight, behind each change of it: the first stage sends it, and the last receives it
-  // into its copy. All ranks have exchanged the norm before the change, so no pass reads the copy
-  // any more, and a pass that is to read it receives its input behind the weight.
+  // into its copy once backward passes have read that, as note_weight_read() says behind each. A
+  // pass that is to read it receives its input behind the weight.
   // `behind` has the stream wait for what writes the weight beside compute.
   void send_weight(const MemoryRange& weight, const std::function<void(const Stream&)>& behind);
   void receive_weight(const MemoryRange& weight);
+  void note_weight_read();
   void await_weight_sent() const { ranks_.await_sent(compute_, rank_at(stages_ - 1)); }
 
  private:
@@ -70,6 +71,7 @@ class Transfers {
   Communicator& ranks_;
   const int data_, stage_, stages_, replica_;
   Lanes forward_, backward_;
+  Event weight_read_;
   std::vector<std::unique_ptr<Event>> free_;  // By slot.
   const int exceptions_;                      // In flight when this was made.
 };

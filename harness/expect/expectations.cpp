@@ -71,6 +71,10 @@ Totals totals_of(const Scenario& scenario, const DataSource& data, const Shardin
   const bool full = scenario.cuda_graph.impl == GraphImpl::full_iteration;
   Totals sum;
   sum.collectives = collectives_at_start(scenario, plan);
+  // Each process waits until its ways to other stages are connected.
+  const bool connects =
+      scenario.parallel.pipeline > 1 && scenario.parallel.transport == Transport::nccl;
+  if (connects) sum.host_waits += ranks_of_run(scenario);
   for (std::int64_t step = 0; step < training.steps; ++step) {
     const std::int64_t microbatches = training.microbatches_at(step);
     const StepData documents = data.training(step);

@@ -14,7 +14,10 @@
 
 #include "engine/comm/nccl_communicator.h"
 #include "engine/rendezvous/shared_memory_store.h"
+#include "engine/train/trainer.h"
 #include "harness/checker/checker.h"
+#include "scenarios/pass_order.h"
+#include "scenarios/rules/check.h"
 #include "tests/engine/comm/processes.h"
 #include "tests/engine/device/on_sim.h"
 
@@ -257,6 +260,39 @@ TEST(Nccl, ConnectsEachWayByATransferBeforeTheFirstStep) {
         if (c.collectives != 0) throw std::runtime_error("the byte is counted");
       });
   for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
+}
+
+// A stage knows of the others' work what comes through its calls. Here the library moves nothing, and
+// the checker sees one process: each stage orders what it receives behind its own readers.
+TEST(Nccl, HasStagesThatOrderWhatTheyReceiveThemselves) {
+  for (const bool tied : {true, false}) {
+    Scenario s;
+    s.numerics = {Numerics::fp32};
+    s.model.pattern = "M*-M-*";
+    s.model.tied_embedding = tied;
+    s.training.steps = 3;
+    s.training.microbatches = 6;
+    s.training.eval_every = 1;
+    s.cuda_graph.modules = {GraphModule::attn};
+    s.parallel.pipeline = 2;
+    s.parallel.transport = Transport::nccl;
+    if (!tied) s.parallel.chunks = 2, s.parallel.group = 2;
+    s.parallel.schedule =
+        tied ? PipelineSchedule::one_forward_one_backward : PipelineSchedule::interleaved;
+    s.training.in_flight = scheduled_depth(s);
+    ASSERT_TRUE(check_legality(s).empty()) << check_legality(s).front().text();
+    const auto data = open_data(s);
+    const TemporaryFolder folder;
+    const auto ended =
+        ended_of(Library::works, 20, folder, [&](Communicator& c, auto& gather, auto&...) {
+          Trainer trainer(gather.device(), s, *data, {.communicator = &c});
+          for (std::int64_t step = 0; step < s.training.steps; ++step) {
+            trainer.step();
+            if (trainer.evaluation_is_due()) trainer.evaluate();
+          }
+        });
+    for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
+  }
 }
 
 // Memory of the library's where every rank reaches every other's, and any where one does not.
