@@ -110,7 +110,9 @@ UnitMemory memory_of_weights(const ShardLayout& layout, int unit) {
   return memory_of(layout, unit, [](const Bucket& bucket) { return bucket.element_bytes(); });
 }
 UnitMemory memory_of_gradients(const ShardLayout& layout, int unit) {
-  return memory_of(layout, unit, [](const Bucket&) { return sizeof(float); });
+  return memory_of(layout, unit, [](const Bucket& bucket) {
+    return static_cast<std::int64_t>(sizeof(float)) * bucket.sources;
+  });
 }
 
 BufferPlan plan_weights(const ShardLayout& layout, const Scenario::Fsdp& fsdp) {

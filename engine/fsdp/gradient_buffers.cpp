@@ -18,7 +18,7 @@ std::int64_t room_to_receive(const ShardLayout& layout) {
   for (const Unit& unit : layout.units) {
     std::int64_t all = 0;
     for (std::size_t i = 0; i < unit.buckets.size(); ++i) {
-      const std::int64_t one = layout.full(at(layout.buckets, unit.buckets[i]));
+      const std::int64_t one = layout.gradients(at(layout.buckets, unit.buckets[i]));
       const bool joins =
           unit.kind == Unit::Kind::blocks || (unit.kind == Unit::Kind::head && i == 1);
       all = joins ? all + one : std::max(all, one);
@@ -40,17 +40,18 @@ std::size_t bytes_of(const Tensor<float>& x) {
 }  // namespace
 
 GradientBuffers::GradientBuffers(const Stream& compute, const Stream& gather,
-                                 Communicator& communicator, const Scenario::Fsdp& fsdp,
-                                 const ShardLayout& layout, Parameters& parameters)
+                                 const ShardCommunicators& communicators,
+                                 const Scenario::Fsdp& fsdp, const ShardLayout& layout,
+                                 Parameters& parameters)
     : compute_(compute),
       gather_(gather),
-      communicator_(communicator),
+      communicators_(communicators),
       layout_(layout),
       parameters_(parameters),
       strategy_(fsdp.strategy),
       library_sums_(fsdp.reduction == Reduction::nccl),
       plan_(plan_gradients(layout, fsdp)),
-      pool_(compute.device(), exchanged_in(communicator, fsdp)),
+      pool_(compute.device(), exchanged_in(communicators.stage, fsdp)),
       stream_(compute.device(), "reduce"),
       written_(compute.device(), "gradients written"),
       summed_(compute.device(), "totals summed"),
@@ -185,7 +186,7 @@ std::vector<std::vector<GradientBuffers::Arrival>> GradientBuffers::arrivals(
   std::vector<std::vector<Arrival>> batches;
   std::int64_t end = received_.cols;
   for (std::size_t i = 0; i < buckets.size(); ++i) {
-    const std::int64_t elements = layout_.full(bucket(buckets[i]));
+    const std::int64_t elements = layout_.gradients(bucket(buckets[i]));
     if (end + elements > received_.cols) {
       batches.emplace_back();
       end = 0;
@@ -203,24 +204,37 @@ std::vector<std::vector<GradientBuffers::Arrival>> GradientBuffers::arrivals(
 // Receives every rank's part of this rank's shards, or the library's sum of them.
 void GradientBuffers::exchange(const std::vector<Arrival>& arrivals) {
   const std::vector<Arrival> none;
-  const auto* const wrong =
-      stream_.device().recording() >= 0 && communicator_.rank() == 1 ? &none : &arrivals;
+  const bool is_second = communicators_.stage.rank() == 1;
+  const auto* const wrong = stream_.device().recording() >= 0 && is_second ? &none : &arrivals;
   const auto& called = *faulty("a-rank-captures-a-collective-less", &arrivals, wrong);
-  communicator_.grouped([&] {
-    for (const Arrival& one : called) {
+  communicators_.each(layout_, called, [&](Communicator& communicator, const auto& own) {
+    for (const Arrival& one : own) {
       const CollectiveName name{"reduce", one.bucket};
       const auto bytes = static_cast<std::size_t>(bucket(one.bucket).shard) * sizeof(float);
-      library_sums_
-          ? communicator_.reduce_scatter(stream_, name, one.received.data, one.from, bytes)
-          : communicator_.all_to_all(stream_, name, one.received.data, one.from, bytes);
+      library_sums_ ? communicator.reduce_scatter(stream_, name, one.received.data, one.from, bytes)
+                    : exchange_sources(communicator, one);
     }
   });
 }
 
+// The gradients of each source lie one behind the other, and are exchanged so.
+void GradientBuffers::exchange_sources(Communicator& communicator, const Arrival& arrival) {
+  const Bucket& of = bucket(arrival.bucket);
+  const auto bytes = static_cast<std::size_t>(of.shard) * sizeof(float);
+  for (std::int64_t source = 0; source < of.sources; ++source) {
+    const std::int64_t first = source * layout_.full(of);
+    communicator.all_to_all(stream_, {"reduce", arrival.bucket}, arrival.received.data + first,
+                            arrival.from + first, bytes);
+  }
+}
+
 // total = add(total, what rank r sent), ranks ascending from `first_rank`. A ring would start
-// elsewhere and go round.
+// elsewhere and go round. Of experts that lie on several ranks, each of the ranks that sent has the
+// parts of several ranks, which follow one another.
 void GradientBuffers::add_up(const Arrival& arrival, Tensor<float> total, int first_rank) const {
-  const int end = communicator_.size();
+  const Bucket& of = bucket(arrival.bucket);
+  if (of.sources > 1) return add_up_sources(arrival, total, first_rank);
+  const int end = communicators_.stage.size();
   const auto add = [&](int from, int count) {
     const float* const data = arrival.received.data + total.cols * from;
     if (count > 0)
@@ -230,6 +244,20 @@ void GradientBuffers::add_up(const Arrival& arrival, Tensor<float> total, int fi
   const int start = faulty("folded-in-another-order", first_rank, second_rank);
   add(start, end - start);
   add(first_rank, start - first_rank);
+}
+
+void GradientBuffers::add_up_sources(const Arrival& arrival, Tensor<float> total,
+                                     int first_rank) const {
+  const Bucket& of = bucket(arrival.bucket);
+  const std::int64_t replicas = layout_.ranks_of(of), full = layout_.full(of);
+  for (std::int64_t replica = 0; replica < replicas; ++replica) {
+    const std::int64_t first = replica == 0 ? first_rank : 0;
+    const std::int64_t wrong = replicas - 1 - replica;
+    const std::int64_t from = faulty("experts-gradients-of-the-wrong-replica", replica, wrong);
+    const float* const data = arrival.received.data + first * full + from * of.shard;
+    stream_.submit(
+        AccumulateGradient{.g = {data, of.sources - first, total.cols, full}, .acc = total});
+  }
 }
 
 // acc = acc + every rank's part at `from`, rank after rank, or the library's sum.
@@ -273,15 +301,15 @@ void GradientBuffers::total_in_order(const std::vector<Arrival>& arrivals) {
   if (strategy_ == Sharding::no_shard) gather_totals(arrivals);
 }
 
-// Gathers the summed shards of every rank into every rank's accumulators.
+// Gathers the summed shards of every rank into every rank's accumulators: of several, the first.
 void GradientBuffers::gather_totals(const std::vector<Arrival>& arrivals) {
   stream_.record(summed_);
   gather_.wait(summed_);
-  communicator_.grouped([&] {
-    for (const Arrival& one : arrivals) {
+  communicators_.each(layout_, arrivals, [&](Communicator& communicator, const auto& own) {
+    for (const Arrival& one : own) {
       const BucketMemory& of = memory(one.bucket);
-      communicator_.all_gather(gather_, {"total", one.bucket}, of.accumulator.data,
-                               of.gradient.data, bytes_of(of.gradient));
+      communicator.all_gather(gather_, {"total", one.bucket}, of.accumulator.data, of.gradient.data,
+                              bytes_of(of.gradient));
     }
   });
   gather_.record(gathered_);
@@ -289,10 +317,11 @@ void GradientBuffers::gather_totals(const std::vector<Arrival>& arrivals) {
 
 void GradientBuffers::total_by_library(const std::vector<Arrival>& arrivals) {
   if (strategy_ == Sharding::no_shard) {
-    return communicator_.grouped([&] {
+    Communicator& communicator = communicators_.stage;
+    return communicator.grouped([&] {
       for (const Arrival& one : arrivals) {
         const Tensor<float> all = memory(one.bucket).accumulator;
-        communicator_.all_reduce(stream_, {"reduce", one.bucket}, all.data, bytes_of(all));
+        communicator.all_reduce(stream_, {"reduce", one.bucket}, all.data, bytes_of(all));
       }
     });
   }

@@ -12,8 +12,8 @@
 #include <memory>
 #include <vector>
 
-#include "engine/comm/communicator.h"
 #include "engine/fsdp/buffer_plan.h"
+#include "engine/fsdp/shard_communicators.h"
 #include "engine/parameters/parameters.h"
 #include "kernels/core/at.h"
 
@@ -21,8 +21,9 @@ namespace lockstep {
 
 class GradientBuffers {
  public:
-  GradientBuffers(const Stream& compute, const Stream& gather, Communicator& communicator,
-                  const Scenario::Fsdp& fsdp, const ShardLayout& layout, Parameters& parameters);
+  GradientBuffers(const Stream& compute, const Stream& gather,
+                  const ShardCommunicators& communicators, const Scenario::Fsdp& fsdp,
+                  const ShardLayout& layout, Parameters& parameters);
   ~GradientBuffers();  // Waits for reductions that are under way.
 
   void initialize();     // Padding is exchanged too, so it needs a value.
@@ -63,7 +64,9 @@ class GradientBuffers {
   void gather_totals(const std::vector<Arrival>& arrivals);
   void total_by_library(const std::vector<Arrival>& arrivals);
   void exchange(const std::vector<Arrival>& arrivals);
+  void exchange_sources(Communicator& communicator, const Arrival& arrival);
   void add_up(const Arrival& arrival, Tensor<float> total, int first_rank) const;
+  void add_up_sources(const Arrival& arrival, Tensor<float> total, int first_rank) const;
   const Event& reduced(int unit) const {
     return at(reduced_, strategy_ == Sharding::optim ? unit : 0);
   }
@@ -71,7 +74,7 @@ class GradientBuffers {
   const BucketMemory& memory(int index) const { return at(parameters_.buckets(), index); }
 
   const Stream &compute_, &gather_;
-  Communicator& communicator_;
+  const ShardCommunicators communicators_;
   const ShardLayout& layout_;
   Parameters& parameters_;
   const Sharding strategy_;

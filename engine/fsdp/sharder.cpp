@@ -8,15 +8,15 @@
 
 namespace lockstep {
 
-Sharder::Sharder(const Stream& compute, Communicator& communicator, const Scenario& scenario,
-                 const ShardLayout& layout, Parameters& parameters)
-    : communicator_(communicator),
+Sharder::Sharder(const Stream& compute, const ShardCommunicators& communicators,
+                 const Scenario& scenario, const ShardLayout& layout, Parameters& parameters)
+    : communicator_(communicators.stage),
       layout_(layout),
       tied_(scenario.model.tied_embedding),
       modules_{static_cast<int>(scenario.model.pattern.size())},
       persistent_buffers_(std::ssize(plan_gradients(layout, scenario.fsdp).persistent)),
-      weights_(compute, communicator, scenario.fsdp, layout, parameters),
-      gradients_(compute, weights_.stream(), communicator, scenario.fsdp, layout, parameters) {}
+      weights_(compute, communicators, scenario.fsdp, layout, parameters),
+      gradients_(compute, weights_.stream(), communicators, scenario.fsdp, layout, parameters) {}
 
 void Sharder::attach(Hooks& hooks, bool has_head) {
   for (int unit = 0; unit < static_cast<int>(layout_.units.size()); ++unit) {

@@ -15,7 +15,7 @@ namespace lockstep {
 class Sharder {
  public:
   // `parameters` already has the memory of `layout`; the memory that the passes use is placed here.
-  Sharder(const Stream& compute, Communicator& communicator, const Scenario& scenario,
+  Sharder(const Stream& compute, const ShardCommunicators& communicators, const Scenario& scenario,
           const ShardLayout& layout, Parameters& parameters);
 
   // Every unit is gathered before its first module, released after its last one, and reduced after
@@ -58,6 +58,7 @@ class Sharder {
   // These are called before and after a graph that contains gathers.
   void drain() { weights_.drain(); }
 
+  // The ranks of the stage.
   Communicator& communicator() const { return communicator_; }
   const ShardLayout& layout() const { return layout_; }
   std::int64_t persistent_buffers() const { return persistent_buffers_; }

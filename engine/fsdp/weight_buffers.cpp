@@ -11,17 +11,17 @@
 
 namespace lockstep {
 
-WeightBuffers::WeightBuffers(const Stream& compute, Communicator& communicator,
+WeightBuffers::WeightBuffers(const Stream& compute, const ShardCommunicators& communicators,
                              const Scenario::Fsdp& fsdp, const ShardLayout& layout,
                              Parameters& parameters)
     : compute_(compute),
-      communicator_(communicator),
+      communicators_(communicators),
       layout_(layout),
       parameters_(parameters),
       strategy_(fsdp.strategy),
       prefetch_(faulty("prefetch-ignored", fsdp.prefetch, 0)),
       plan_(plan_weights(layout, fsdp)),
-      pool_(compute.device(), &communicator),
+      pool_(compute.device(), &communicators.stage),
       stream_(compute.device(), "gather"),
       fork_(compute.device(), "weights written") {
   pool_.reserve(plan_.slots);
@@ -200,7 +200,7 @@ std::vector<WeightBuffers::Shard> WeightBuffers::shards(int unit, const Slot& to
     const void* const from = bucket.narrow ? copy : own.weight.data;
     const std::size_t bytes = bucket.shard * bucket.element_bytes();
     all.push_back({buckets[i], to.memory + memory.offsets[i], from, bytes});
-    if (!layout_.is_empty(bucket, communicator_.rank())) with_rows.push_back(all.back());
+    if (!layout_.is_empty(bucket, communicators_.stage.rank())) with_rows.push_back(all.back());
   }
   // A rank whose shard is empty takes part too: the others wait for it.
   const std::vector<Shard>& called = *faulty("empty-shard-skips-its-collective", &all, &with_rows);
@@ -211,14 +211,14 @@ void WeightBuffers::exchange(int unit, Slot& slot, const Slot& to) {
   Device& device = compute_.device();
   const StepLocationScope scope(device, -1, "gather");
   const std::vector<Shard> all = shards(unit, to);
-  const bool second = communicator_.rank() == 1;
+  const bool second = communicators_.stage.rank() == 1;
   const bool second_captures = second && device.recording() >= 0;
-  communicator_.grouped([&] {
-    for (std::size_t n = 0; n < all.size(); ++n) {
-      const std::size_t back = all.size() - 1 - n;  // Counted from the end, for a fault.
+  communicators_.each(layout_, all, [&](Communicator& communicator, const auto& own) {
+    for (std::size_t n = 0; n < own.size(); ++n) {
+      const std::size_t back = own.size() - 1 - n;  // Counted from the end, for a fault.
       const auto i = faulty("a-rank-captures-in-another-order", n, second_captures ? back : n);
-      const Shard& one = all[faulty("a-rank-gathers-in-another-order", i, second ? back : i)];
-      communicator_.all_gather(stream_, {"gather", one.bucket}, one.to, one.from, one.bytes);
+      const Shard& one = own[faulty("a-rank-gathers-in-another-order", i, second ? back : i)];
+      communicator.all_gather(stream_, {"gather", one.bucket}, one.to, one.from, one.bytes);
     }
   });
   stream_.record(slot.gathered);
@@ -273,7 +273,8 @@ bool WeightBuffers::is_released(int slot) const {
 // The buckets of the unit in the slot; what lies between them has no value.
 void WeightBuffers::append_weights(const Slot& slot, std::vector<MemoryRange>& ranges) const {
   for (const Shard& one : shards(slot.unit, slot))
-    ranges.push_back({one.to, static_cast<std::int64_t>(one.bytes) * layout_.ranks});
+    ranges.push_back({one.to, static_cast<std::int64_t>(one.bytes) *
+                                  layout_.ranks_of(at(layout_.buckets, one.bucket))});
 }
 
 std::vector<MemoryRange> WeightBuffers::set_aside() {

@@ -10,8 +10,8 @@
 #include <memory>
 #include <vector>
 
-#include "engine/comm/communicator.h"
 #include "engine/fsdp/buffer_plan.h"
+#include "engine/fsdp/shard_communicators.h"
 #include "engine/parameters/parameters.h"
 #include "kernels/core/at.h"
 
@@ -19,8 +19,8 @@ namespace lockstep {
 
 class WeightBuffers {
  public:
-  WeightBuffers(const Stream& compute, Communicator& communicator, const Scenario::Fsdp& fsdp,
-                const ShardLayout& layout, Parameters& parameters);
+  WeightBuffers(const Stream& compute, const ShardCommunicators& communicators,
+                const Scenario::Fsdp& fsdp, const ShardLayout& layout, Parameters& parameters);
   ~WeightBuffers();  // Waits for gathers that are under way, because the memory of other ranks is
                      // freed with their trainers.
 
@@ -91,7 +91,7 @@ class WeightBuffers {
   void wait(Slot& slot);
 
   const Stream& compute_;
-  Communicator& communicator_;
+  const ShardCommunicators communicators_;
   const ShardLayout& layout_;
   Parameters& parameters_;
   const Sharding strategy_;

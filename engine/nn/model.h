@@ -44,10 +44,11 @@ template <class T>
 class Model {
  public:
   // `parameters` must have its memory already, because products are planned here. `shared`: null if
-  // slots share no memory. `ranks` is 0 without other ranks. Each chunk has an offloader.
+  // slots share no memory. `ranks` is 0 without other ranks. `experts`: the ranks that share those
+  // of each layer, or null. Each chunk has an offloader.
   Model(Device& device, const Stream& compute, const Offloaders& offloaders, SharedMemory* shared,
         const Parameters& parameters, const Scenario& scenario, const std::vector<Chunk>& chunks,
-        int ranks);
+        int ranks, Communicator* experts);
 
   int slots() const { return static_cast<int>(slots_.size()); }
   Slot<T>& slot(int index);
@@ -107,7 +108,7 @@ class Model {
   void append_addresses(std::vector<const void*>& table) const { pool_.append_addresses(table); }
 
  private:
-  void make_layers(const Scenario& scenario);
+  void make_layers(const Scenario& scenario, Communicator* experts);
   ScanScratch make_scan_scratch(TensorPool& pool, std::int64_t capacity) const;
   Slot<T> make_slot(const Offloader& offloader, const Chunk& chunk, int index,
                     const Scenario& scenario, const std::vector<ScanScratch>& scans);

@@ -52,7 +52,7 @@ std::int64_t rows_of_first_capture(const Scenario& scenario, const ExpertBuffer&
 }  // namespace
 
 template <class T>
-MoeScratch<T>::MoeScratch(ScratchMaker maker, const Scenario& scenario)
+MoeScratch<T>::MoeScratch(ScratchMaker maker, const Scenario& scenario, Communicator* experts)
     : buffer(scenario), captured_rows(rows_of_first_capture(scenario, buffer)) {
   const Scenario::Model& model = scenario.model;
   const Scenario::Model::Moe& m = model.moe;
@@ -60,10 +60,15 @@ MoeScratch<T>::MoeScratch(ScratchMaker maker, const Scenario& scenario)
   if (has_dropout(model)) dmixed = maker.make<T>(tokens, model.hidden);
   dnorm = maker.make<T>(tokens, model.hidden);
   dy = maker.make<T>(buffer.rows, model.hidden);
-  dact = maker.make<T>(buffer.rows, m.hidden);
-  dfc1 = maker.make<T>(buffer.rows, gates(model) * m.hidden);
+  dact = maker.make<T>(buffer.owner_rows, m.hidden);
+  dfc1 = maker.make<T>(buffer.owner_rows, gates(model) * m.hidden);
   dbuffer = m.host_sync ? maker.make_lasting<T>(buffer.rows, model.hidden)
                         : maker.make<T>(buffer.rows, model.hidden);
+  if (experts != nullptr) {
+    exchange.emplace(maker, scenario, *experts);
+    for (Tensor<T>* const owned : {&owned_y, &owned_dy, &owned_dbuffer})
+      *owned = maker.make<T>(buffer.owner_rows, model.hidden);
+  }
   dweights = maker.make<float>(tokens, m.top_k);
   dlogits = maker.make<float>(tokens, m.experts);
   sums = maker.make<float>(1, m.experts + 1);
@@ -129,7 +134,7 @@ template <class T>
 std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) const {
   auto saved = std::make_unique<State>(scratch_.placed(maker));
   const std::int64_t d = router_.weight.cols, rows = scratch_.buffer.rows;
-  const std::int64_t width = fc1_.weight.rows / experts_;
+  const std::int64_t width = fc1_.weight.rows * fc1_.sources / experts_;
   saved->x = x;
   Routed& routed = saved->routed;
   routed.norm = block_.make_norm(maker);
@@ -173,10 +178,20 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
       "dispatched", Dispatch<T>::kName, rows, d, ragged,
       again.dispatched ? again.dispatched : again.passing(Fp8Layer::expert_fc1));
   saved->fc1_codes = make_codes(fc1_);
-  saved->fc1 = maker.make_buffer<T>("expert_fc1", product, rows, width, ragged, again.expert_fc1);
-  saved->act =
-      maker.make_buffer<T>("moe_act", ActivationForward<T>::kName, rows, hidden_, ragged,
-                           again.moe_act ? again.moe_act : again.passing(Fp8Layer::expert_fc2));
+  // A judge sees no tensor that has the rows of other ranks.
+  const auto make_of_owner = [&](const char* name, const char* op, std::int64_t cols,
+                                 Tensor<T> shared) {
+    if (!scratch_.exchange) return maker.make_buffer<T>(name, op, rows, cols, ragged, shared);
+    return shared ? shared : maker.make_unnamed<T>(name, scratch_.buffer.owner_rows, cols);
+  };
+  saved->owned = saved->buffer;
+  if (scratch_.exchange) {
+    saved->places = scratch_.exchange->make_places(maker);
+    saved->owned = make_of_owner("owned", Dispatch<T>::kName, d, again.owned);
+  }
+  saved->fc1 = make_of_owner("expert_fc1", product, width, again.expert_fc1);
+  saved->act = make_of_owner("moe_act", ActivationForward<T>::kName, hidden_,
+                             again.moe_act ? again.moe_act : again.passing(Fp8Layer::expert_fc2));
   saved->fc2_codes = make_codes(fc2_);
   saved->y = maker.make_buffer<T>("expert_out", product, rows, d, ragged, again.expert_out);
   saved->used_rows = rows;
@@ -281,30 +296,40 @@ void Moe<T>::count_pairs(const PassContext& pass, const State& saved) const {
                                 .kept = state_.kept});
 }
 
-// Copies the experts' row counts to the host, so that shapes can follow the data. Ops are given at
-// least one row.
+// Copies the experts' row counts to the host, so that shapes can follow the data: of this rank, or
+// of all that share the experts. Ops are given at least one row.
 template <class T>
-void Moe<T>::read_rows(const PassContext& pass, State& saved) const {
-  const std::size_t bytes = static_cast<std::size_t>(experts_) * sizeof(std::int32_t);
+UsedRows Moe<T>::read_rows(const PassContext& pass, State& saved) const {
+  const MemoryRange read =
+      range_of(scratch_.exchange ? saved.places.rows_of_ranks : saved.placed.rows);
+  const std::size_t bytes = read.bytes;
   if (!saved.rows_on_host) saved.rows_on_host.emplace(pass.stream.device(), bytes);
   auto* const rows = static_cast<std::int32_t*>(saved.rows_on_host->data());
-  pass.stream.copy(rows, saved.placed.rows.data, bytes, CopyKind::device_to_host);
+  pass.stream.copy(rows, read.data, bytes, CopyKind::device_to_host);
   pass.stream.synchronize();
   Device& device = pass.stream.device();
   device.host_reads(rows, bytes);
   ++device.counters.of(device.place.rank).expert_rows_read;
-  std::int64_t used = 0;
-  for (std::int64_t e = 0; e < experts_; ++e) used += rows[e];
-  saved.rows_in_use = std::clamp<std::int64_t>(used, 0, scratch_.buffer.rows);
+  UsedRows used;
+  if (scratch_.exchange) {
+    used = scratch_.exchange->used_rows(rows);
+  } else {
+    for (std::int64_t e = 0; e < experts_; ++e) used.of_source += rows[e];
+  }
+  saved.rows_in_use = std::clamp<std::int64_t>(used.of_source, 0, scratch_.buffer.rows);
   saved.used_rows = std::max<std::int64_t>(saved.rows_in_use, 1);
+  return used;
 }
 
 template <class T>
 void Moe<T>::run_experts(const PassContext& pass, State& saved) const {
-  pass.part("dispatch");
-  if (host_sync_) read_rows(pass, saved);
-  apply_experts(pass, saved);
   const Placed& p = saved.placed;
+  pass.part("dispatch");
+  if (scratch_.exchange) scratch_.exchange->gather_rows(pass, state_.layer, p.rows, saved.places);
+  std::optional<UsedRows> used;
+  if (host_sync_) used = read_rows(pass, saved);
+  if (scratch_.exchange) scratch_.exchange->find_places(pass, p.start, used, saved.places);
+  apply_experts(pass, saved);
   pass.part("combine");
   pass.stream.submit(Combine<T>{.y = first_rows(saved.y, saved.used_rows),
                                 .weights = saved.routed.weights,
@@ -320,9 +345,8 @@ void Moe<T>::apply_experts(const PassContext& pass, const State& saved) const {
   const Routed& r = saved.routed;
   const Placed& p = saved.placed;
   const std::int64_t rows = saved.used_rows;
-  const Fp8Rows of_experts = expert_rows(p, rows);
-  const Tensor<T> buffer = first_rows(saved.buffer, rows), fc1 = first_rows(saved.fc1, rows);
-  const Tensor<T> act = first_rows(saved.act, rows), y = first_rows(saved.y, rows);
+  const Fp8Rows of_source = expert_rows(p, rows);
+  const Tensor<T> buffer = first_rows(saved.buffer, rows), y = first_rows(saved.y, rows);
   pass.part("dispatch");
   const std::int64_t baked = pass.stream.device().recording() < 0 ? rows : scratch_.captured_rows;
   const std::int64_t dispatched = faulty("dispatch-of-the-captured-batchs-rows", rows, baked);
@@ -330,13 +354,34 @@ void Moe<T>::apply_experts(const PassContext& pass, const State& saved) const {
                        .row_pair = p.row_pair.columns(0, dispatched),
                        .buffer = first_rows(buffer, dispatched),
                        .top_k = top_k_};
-  take_amax(dispatch, of_experts, cleared_amax(pass, saved.fc1_codes.x_amax));
+  take_amax(dispatch, of_source, cleared_amax(pass, saved.fc1_codes.x_amax));
   pass.stream.submit(dispatch);
+  if (!scratch_.exchange) return compute_experts(pass, saved, y);
+  const Tensor<T> owned_y = first_rows(saved.scratch.owned_y, saved.places.used_rows);
+  const ExpertExchange<T>& exchange = *scratch_.exchange;
+  exchange.to_owners(pass, "dispatch", state_.layer, saved.places, buffer,
+                     first_rows(saved.owned, saved.places.used_rows));
+  compute_experts(pass, saved, owned_y);
+  pass.part("combine");
+  exchange.to_sources(pass, "combine", state_.layer, saved.places, owned_y, y);
+}
+
+template <class T>
+Fp8Rows Moe<T>::rows_of_owner(const State& saved) const {
+  if (!scratch_.exchange) return expert_rows(saved.placed, saved.used_rows);
+  const ExpertPlaces& p = saved.places;
+  return {p.taken.columns(0, p.used_rows), p.own_start, p.own_rows};
+}
+
+template <class T>
+void Moe<T>::compute_experts(const PassContext& pass, const State& saved, Tensor<T> y) const {
+  const std::int64_t rows = y.rows;
+  const Tensor<T> fc1 = first_rows(saved.fc1, rows), act = first_rows(saved.act, rows);
   pass.part("experts_fc1");
-  multiply(pass, fc1_, saved, buffer, fc1, saved.fc1_codes);
+  multiply(pass, fc1_, saved, first_rows(saved.owned, rows), fc1, saved.fc1_codes);
   pass.part("experts_act");
   // A padding row of the buffer has no pair, as a padding row of the pack has no document.
-  activate(pass, fc1, of_experts, act, cleared_amax(pass, saved.fc2_codes.x_amax));
+  activate(pass, fc1, rows_of_owner(saved), act, cleared_amax(pass, saved.fc2_codes.x_amax));
   pass.part("experts_fc2");
   multiply(pass, fc2_, saved, act, y, saved.fc2_codes);
 }
@@ -344,7 +389,7 @@ void Moe<T>::apply_experts(const PassContext& pass, const State& saved) const {
 template <class T>
 void Moe<T>::multiply(const PassContext& pass, const Parameter& weight, const State& saved,
                       Tensor<T> x, Tensor<T> y, const Fp8Saved& codes) const {
-  const Fp8Rows rows = expert_rows(saved.placed, x.rows);
+  const Fp8Rows rows = rows_of_owner(saved);
   if constexpr (std::is_same_v<T, bf16>) {
     if (weight.fp8) return Fp8Linear(weight).forward(pass, rows, x, y, codes, AmaxFrom::producer);
   }
@@ -360,20 +405,38 @@ template <class T>
 void Moe<T>::multiply_backward(const PassContext& pass, const Parameter& weight, const State& saved,
                                Tensor<T> dy, Tensor<T> x, Tensor<T> dx,
                                const Fp8Saved& codes) const {
-  const Fp8Rows rows = expert_rows(saved.placed, dy.rows);
+  const Fp8Rows rows = rows_of_owner(saved);
   if constexpr (std::is_same_v<T, bf16>) {
     if (weight.fp8)
       return Fp8Linear(weight).backward(pass, rows, dy, x, dx, codes, AmaxFrom::producer);
   }
-  pass.stream.submit(ExpertWeightGradient<T>{
-      .dy = dy, .x = x, .start = rows.start, .rows = rows.rows, .dw = weight.microbatch_gradient});
-  accumulate(pass, weight);
+  weight_gradients(pass, weight, saved, dy, x);
   pass.stream.submit(ExpertInputGradient<T>{.dy = dy,
                                             .w = weight_of<T>(weight),
                                             .start = rows.start,
                                             .rows = rows.rows,
                                             .row_pair = rows.row_document,
                                             .dx = dx});
+}
+
+// One for each rank whose rows the experts have.
+template <class T>
+void Moe<T>::weight_gradients(const PassContext& pass, const Parameter& weight, const State& saved,
+                              Tensor<T> dy, Tensor<T> x) const {
+  const ExpertPlaces& p = saved.places;
+  for (std::int64_t source = 0; source < weight.sources; ++source) {
+    const Parameter of = weight.of_source(source);
+    const auto segments = [&](Tensor<std::int32_t> all, Tensor<std::int32_t> alone) {
+      return scratch_.exchange ? tensor(all.data + source * all.pitch, 1, all.cols) : alone;
+    };
+    pass.stream.submit(
+        ExpertWeightGradient<T>{.dy = dy,
+                                .x = x,
+                                .start = segments(p.segment_start, saved.placed.start),
+                                .rows = segments(p.segment_rows, saved.placed.rows),
+                                .dw = of.microbatch_gradient});
+    accumulate(pass, of);
+  }
 }
 
 // ---- Backward -----------------------------------------------------------------------------------
@@ -421,37 +484,56 @@ template <class T>
 void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const {
   const Placed& p = saved.placed;
   const std::int64_t rows = saved.used_rows;
-  const Fp8Rows of_experts = expert_rows(p, rows);
-  const Tensor<T> act = first_rows(saved.act, rows), dy = first_rows(saved.scratch.dy, rows);
-  const Tensor<T> dact = first_rows(saved.scratch.dact, rows),
-                  dfc1 = first_rows(saved.scratch.dfc1, rows);
+  const Fp8Rows of_source = expert_rows(p, rows);
+  const Tensor<T> dy = first_rows(saved.scratch.dy, rows),
+                  dbuffer = first_rows(saved.scratch.dbuffer, rows);
   const Tensor<T> dmixed = block_.residual_backward(pass, dout, saved.scratch.dmixed,
                                                     saved.routed.shared_fc2_codes.dy_amax);
   if (recomputed_.moe) {
     recompute(pass, saved);
   } else if (recomputed_.moe_act) {
     pass.part(StepLocation::kRecompute);
-    activate(pass, first_rows(saved.fc1, rows), of_experts, act);
+    const Fp8Rows own = rows_of_owner(saved);
+    activate(pass, first_rows(saved.fc1, own.row_document.cols), own,
+             first_rows(saved.act, own.row_document.cols));
   }
   pass.part("combine");
   CombineBackward<T> combine{.dout = dmixed,
                              .y = first_rows(saved.y, rows),
                              .weights = saved.routed.weights,
                              .pair_row = p.pair_row,
-                             .row_pair = of_experts.row_document,
+                             .row_pair = of_source.row_document,
                              .row_document = pass.pack.row_document,
                              .dy = dy,
                              .dweights = saved.scratch.dweights};
-  take_amax(combine, of_experts, cleared_amax(pass, saved.fc2_codes.dy_amax));
+  take_amax(combine, of_source, cleared_amax(pass, saved.fc2_codes.dy_amax));
   pass.stream.submit(combine);
+  if (!scratch_.exchange) return differentiate_experts(pass, saved, dy, dbuffer);
+  const std::int64_t owned = saved.places.used_rows;
+  const Tensor<T> owned_dy = first_rows(saved.scratch.owned_dy, owned),
+                  owned_dbuffer = first_rows(saved.scratch.owned_dbuffer, owned);
+  const ExpertExchange<T>& exchange = *scratch_.exchange;
+  exchange.to_owners(pass, "combine gradients", state_.layer, saved.places, dy, owned_dy);
+  differentiate_experts(pass, saved, owned_dy, owned_dbuffer);
+  pass.part("dispatch");
+  exchange.to_sources(pass, "dispatch gradients", state_.layer, saved.places, owned_dbuffer,
+                      dbuffer);
+}
+
+template <class T>
+void Moe<T>::differentiate_experts(const PassContext& pass, const State& saved, Tensor<T> dy,
+                                   Tensor<T> dbuffer) const {
+  const std::int64_t rows = dy.rows;
+  const Tensor<T> dact = first_rows(saved.scratch.dact, rows),
+                  dfc1 = first_rows(saved.scratch.dfc1, rows);
   pass.part("experts_fc2");
-  multiply_backward(pass, fc2_, saved, dy, act, dact, saved.fc2_codes);
+  multiply_backward(pass, fc2_, saved, dy, first_rows(saved.act, rows), dact, saved.fc2_codes);
   pass.part("experts_act");
-  activate_backward(pass, first_rows(saved.fc1, rows), dact, of_experts, dfc1,
+  activate_backward(pass, first_rows(saved.fc1, rows), dact, rows_of_owner(saved), dfc1,
                     cleared_amax(pass, saved.fc1_codes.dy_amax));
   pass.part("experts_fc1");
-  multiply_backward(pass, fc1_, saved, dfc1, first_rows(saved.buffer, rows),
-                    first_rows(saved.scratch.dbuffer, rows), saved.fc1_codes);
+  multiply_backward(pass, fc1_, saved, dfc1, first_rows(saved.owned, rows), dbuffer,
+                    saved.fc1_codes);
 }
 
 // All of the layer but its bookkeeping: where rows lie is saved, losses and pairs are counted once.

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "engine/nn/expert_exchange.h"
 #include "engine/nn/expert_state.h"
 #include "engine/nn/linear.h"
 #include "engine/plan/expert_buffer.h"
@@ -15,7 +16,8 @@ namespace lockstep {
 // Gradients on their way through any `E` layer.
 template <class T>
 struct MoeScratch {
-  MoeScratch(ScratchMaker maker, const Scenario& scenario);
+  // `experts`: the ranks that share those of each layer, or null.
+  MoeScratch(ScratchMaker maker, const Scenario& scenario, Communicator* experts);
   // The same for one layer in one slot.
   MoeScratch placed(SavedMaker& maker) const;
   // Zeroes dbuffer. With host_sync a backward pass writes only the rows in use, while the ops after
@@ -23,9 +25,13 @@ struct MoeScratch {
   // pair, but they must have a value.
   void initialize(const Stream& stream) const;
   ExpertBuffer buffer;
-  std::int64_t captured_rows;                     // For a planted fault.
-  Tensor<T> dmixed, dnorm;                        // [T, d]
-  Tensor<T> dy, dact, dfc1, dbuffer;              // [R, ..]
+  std::int64_t captured_rows;         // For a planted fault.
+  Tensor<T> dmixed, dnorm;            // [T, d]
+  Tensor<T> dy, dact, dfc1, dbuffer;  // [R, ..]
+  // Present if experts lie on several ranks: dact, dfc1 and these have a row for each row that the
+  // experts of this rank compute.
+  std::optional<ExpertExchange<T>> exchange;
+  Tensor<T> owned_y, owned_dy, owned_dbuffer;
   Tensor<T> shared_dact, shared_dfc1, shared_dx;  // [T, ..]; absent without a shared expert.
   Tensor<float> dweights;                         // [T, k]
   Tensor<float> dlogits;                          // [T, E]
@@ -68,7 +74,10 @@ class Moe : public Layer<T> {
     const MoeScratch<T> scratch;
     Routed routed;
     Placed placed;
-    Tensor<T> buffer, fc1, act, y, mixed;
+    // The experts of this rank read `owned`, and fc1 and act are theirs; buffer and y have the rows
+    // of this rank's tokens. Where every rank has all experts, `owned` is `buffer`.
+    Tensor<T> buffer, owned, fc1, act, y, mixed;
+    ExpertPlaces places;  // Absent tensors there.
     Fp8Saved fc1_codes, fc2_codes;
     // With host_sync: the experts' row counts as the host reads them.
     std::optional<PinnedBuffer> rows_on_host;
@@ -79,16 +88,23 @@ class Moe : public Layer<T> {
   void shared_forward(const PassContext& pass, const State& saved) const;
   void place(const PassContext& pass, State& saved) const;
   void count_pairs(const PassContext& pass, const State& saved) const;
-  void read_rows(const PassContext& pass, State& saved) const;
+  UsedRows read_rows(const PassContext& pass, State& saved) const;
   void run_experts(const PassContext& pass, State& saved) const;
   void apply_experts(const PassContext& pass, const State& saved) const;
+  void compute_experts(const PassContext& pass, const State& saved, Tensor<T> y) const;
+  // Which rows of the buffer that the experts of this rank read are whose.
+  Fp8Rows rows_of_owner(const State& saved) const;
   // The products of all experts over the rows of the buffer that ops are given.
   void multiply(const PassContext& pass, const Parameter& weight, const State& saved, Tensor<T> x,
                 Tensor<T> y, const Fp8Saved& codes) const;
   void multiply_backward(const PassContext& pass, const Parameter& weight, const State& saved,
                          Tensor<T> dy, Tensor<T> x, Tensor<T> dx, const Fp8Saved& codes) const;
+  void weight_gradients(const PassContext& pass, const Parameter& weight, const State& saved,
+                        Tensor<T> dy, Tensor<T> x) const;
   void recompute(const PassContext& pass, const State& saved) const;
   void experts_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const;
+  void differentiate_experts(const PassContext& pass, const State& saved, Tensor<T> dy,
+                             Tensor<T> dbuffer) const;
   void shared_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const;
   void route_backward(const PassContext& pass, const State& saved, Tensor<T> dout,
                       Tensor<T> dx) const;

@@ -6,6 +6,7 @@
 #include "engine/nn/moe.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/row_segments.h"
+#include "scenarios/expert_ranks.h"
 #include "scenarios/fp8.h"
 #include "scenarios/rules/legality.h"
 
@@ -45,7 +46,7 @@ Recomputed<T>::Recomputed(TensorPool& pool, const Scenario& scenario) {
   if (mamba) add_mamba(pool, scenario);
   if (moe) add_experts(pool, scenario);
   if (!moe && !asked(Recompute::moe_act)) return;
-  moe_act = pool.make<T>(ExpertBuffer(scenario).rows, model.moe.hidden);
+  moe_act = pool.make<T>(ExpertBuffer(scenario).owner_rows, model.moe.hidden);
   if (model.moe.shared_hidden > 0) shared_act = pool.make<T>(rows, model.moe.shared_hidden);
 }
 
@@ -108,14 +109,16 @@ template <class T>
 void Recomputed<T>::add_experts(TensorPool& pool, const Scenario& scenario) {
   const Scenario::Model& model = scenario.model;
   const Scenario::Model::Moe& m = model.moe;
-  const std::int64_t tokens = scenario.data.pack_length, rows = ExpertBuffer(scenario).rows;
+  const std::int64_t tokens = scenario.data.pack_length;
+  const ExpertBuffer buffer(scenario);
   router_logits = pool.make<float>(tokens, m.experts);
   router_scores = pool.make<float>(tokens, m.experts);
   router_lse = pool.make<float>(1, tokens);
   router_weights = pool.make<float>(tokens, m.top_k);
-  dispatched = pool.make<T>(rows, model.hidden);
-  expert_fc1 = pool.make<T>(rows, gates(model) * m.hidden);
-  expert_out = pool.make<T>(rows, model.hidden);
+  dispatched = pool.make<T>(buffer.rows, model.hidden);
+  if (expert_ranks(scenario) > 1) owned = pool.make<T>(buffer.owner_rows, model.hidden);
+  expert_fc1 = pool.make<T>(buffer.owner_rows, gates(model) * m.hidden);
+  expert_out = pool.make<T>(buffer.rows, model.hidden);
   if (m.shared_hidden == 0) return;
   shared_fc1 = pool.make<T>(tokens, gates(model) * m.shared_hidden);
   shared_out = pool.make<T>(tokens, model.hidden);

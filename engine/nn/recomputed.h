@@ -37,6 +37,7 @@ struct Recomputed {
   Tensor<float> router_logits, router_scores, router_lse, router_weights;
   // In the experts' buffer: [R, d], [R, gates * h], [R, h], [R, d].
   Tensor<T> dispatched, expert_fc1, moe_act, expert_out;
+  Tensor<T> owned;  // [R, d]: what the experts of this rank read, if they lie on several ranks.
   // [T, gates * h], [T, h], [T, d]: of the shared expert.
   Tensor<T> shared_fc1, shared_act, shared_out;
 

@@ -2,10 +2,16 @@
 
 #include "kernels/core/at.h"
 #include "kernels/core/contract.h"
+#include "scenarios/expert_ranks.h"
 
 namespace lockstep {
 
-ParameterList::ParameterList(const Scenario::Model& model) {
+ExpertPlace expert_place(const Scenario& scenario, int rank) {
+  const std::int64_t ranks = expert_ranks(scenario);
+  return {ranks, rank % ranks};
+}
+
+ParameterList::ParameterList(const Scenario::Model& model, ExpertPlace place) {
   const int layers = static_cast<int>(model.pattern.size());
   // There is no key for init_std: Megatron-LM's default, decided in docs/decisions.md.
   const float s = 0.02f;
@@ -30,7 +36,7 @@ ParameterList::ParameterList(const Scenario::Model& model) {
         add_mlp(model, layer, in, out);
         break;
       default:
-        add_experts(model, layer, in, out);
+        add_experts(model, place, layer, in, out);
     }
   }
   final_gain = static_cast<int>(specs.size());
@@ -76,19 +82,23 @@ void ParameterList::add_mlp(const Scenario::Model& model, int layer, Recipe in, 
 }
 
 // Experts are stacked. The router reads its fp32 master in both numerics.
-void ParameterList::add_experts(const Scenario::Model& model, int layer, Recipe in, Recipe out) {
+void ParameterList::add_experts(const Scenario::Model& model, ExpertPlace place, int layer,
+                                Recipe in, Recipe out) {
   const Scenario::Model::Moe& m = model.moe;
+  const std::int64_t own = m.experts / place.ranks;
   const std::int64_t gates = model.mlp.activation == MlpActivation::swiglu ? 2 : 1;
   Recipe router = in, expert_in = in, expert_out = out;
   router.copied = false;
   for (Recipe* own_add : {&router, &expert_in, &expert_out}) own_add->accumulates = false;
   add("router.weight", layer, m.experts, model.hidden, router);
-  add("experts.fc1.weight", layer, m.experts * gates * m.hidden, model.hidden, expert_in);
+  add("experts.fc1.weight", layer, own * gates * m.hidden, model.hidden, expert_in);
   specs.back().fp8_layer = Fp8Layer::expert_fc1;
-  specs.back().experts = m.experts;
-  add("experts.fc2.weight", layer, m.experts * model.hidden, m.hidden, expert_out);
+  specs.back().experts = own;
+  specs.back().place = place;
+  add("experts.fc2.weight", layer, own * model.hidden, m.hidden, expert_out);
   specs.back().fp8_layer = Fp8Layer::expert_fc2;
-  specs.back().experts = m.experts;
+  specs.back().experts = own;
+  specs.back().place = place;
   if (m.shared_hidden == 0) return;
   add("shared.fc1.weight", layer, gates * m.shared_hidden, model.hidden, in);
   specs.back().fp8_layer = Fp8Layer::shared_fc1;

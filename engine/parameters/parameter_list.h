@@ -12,6 +12,12 @@
 
 namespace lockstep {
 
+// Which of the experts of a layer are a rank's (parallel.expert).
+struct ExpertPlace {
+  std::int64_t ranks = 1, rank = 0;
+};
+ExpertPlace expert_place(const Scenario& scenario, int rank);
+
 struct ParameterSpec {
   std::string name;
   int layer = -1;  // Symbol index; -1 for embedding, final norm and head.
@@ -27,7 +33,11 @@ struct ParameterSpec {
   // In fp8 numerics its products multiply codes (arithmetic.md 5.1).
   std::optional<Fp8Layer> fp8_layer = {};
   std::int64_t experts = 1;  // Their weights lie one below the other: [E * out, in].
+  // Rows and experts are those of this rank; other ranks have the rest, in the order of ranks.
+  ExpertPlace place = {};
 
+  std::int64_t all_rows() const { return rows * place.ranks; }
+  std::int64_t first_row() const { return rows * place.rank; }
   // Rows of the global norm's sequence: innermost axes of a 2-D one, single elements of a 1-D one.
   std::int64_t norm_rows() const { return is_vector ? cols : rows; }
 };
@@ -58,7 +68,7 @@ struct MoeParameter {
 };
 
 struct ParameterList {
-  explicit ParameterList(const Scenario::Model& model);
+  explicit ParameterList(const Scenario::Model& model, ExpertPlace place = {});
 
   std::vector<ParameterSpec> specs;
   std::vector<int> first_of_layer;  // Index of each layer's norm gain.
@@ -78,7 +88,8 @@ struct ParameterList {
   void add_mamba(const Scenario::Model& model, int layer, Recipe in, Recipe out);
   void add_attention(const Scenario::Model& model, int layer, Recipe in, Recipe out);
   void add_mlp(const Scenario::Model& model, int layer, Recipe in, Recipe out);
-  void add_experts(const Scenario::Model& model, int layer, Recipe in, Recipe out);
+  void add_experts(const Scenario::Model& model, ExpertPlace place, int layer, Recipe in,
+                   Recipe out);
 };
 
 }  // namespace lockstep

@@ -38,6 +38,14 @@ void clear(const Stream& stream, const Tensor<T>& x) {
 
 }  // namespace
 
+Parameter Parameter::of_source(std::int64_t source) const {
+  Parameter of = *this;
+  const std::int64_t apart = faulty("sources-share-an-accumulator", gradient_stride, 0);
+  if (gradient) of.gradient.data += source * apart;
+  if (microbatch_gradient) of.microbatch_gradient.data += source * microbatch_stride;
+  return of;
+}
+
 void quantise(const Stream& stream, const Parameter& weight, CodesFor passes,
               const ExponentRule& rule) {
   const Fp8Weight& to = weight.fp8;
@@ -71,7 +79,7 @@ void transpose_codes(const Stream& stream, const Parameter& weight) {
 
 Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& scenario,
                        bool copies, const ShardLayout* layout, int rank, int stage)
-    : list_(scenario.model),
+    : list_(scenario.model, expert_place(scenario, rank)),
       layout_(layout),
       strategy_(scenario.fsdp.strategy),
       library_sums_(scenario.fsdp.reduction == Reduction::nccl),
@@ -88,6 +96,7 @@ Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& 
                            .copy = shape_of<bf16>(spec),
                            .gradient = shape_of<float>(spec),
                            .microbatch_gradient = shape_of<float>(spec)});
+    parameters_.back().sources = spec.place.ranks;
     if (!has(spec)) continue;
     if (strategy_ == Sharding::no_shard) make_whole(pool, spec);
     if (!multiplies_fp8(scenario) || !spec.fp8_layer) continue;
@@ -110,7 +119,7 @@ Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& 
 
 std::int64_t Parameters::norm_rows() const {
   std::int64_t rows = 0;
-  for (const ParameterSpec& spec : list_.specs) rows += spec.norm_rows();
+  for (const ParameterSpec& spec : list_.specs) rows += spec.norm_rows() * spec.place.ranks;
   return rows;
 }
 
@@ -161,7 +170,8 @@ void Parameters::make_whole(TensorPool& pool, const ParameterSpec& spec) {
   Parameter& p = parameters_.back();
   ParameterView view{
       .name = spec.name, .layer = spec.layer, .index = spec.index, .is_vector = spec.is_vector};
-  view.full_rows = spec.rows;
+  view.first = spec.first_row() * spec.cols;
+  view.full_rows = spec.all_rows();
   view.full_cols = spec.cols;
   view.weight = p.weight = pool.make<float>(spec.rows, spec.cols);
   if (layout_ == nullptr) view.gradient = p.gradient = pool.make<float>(spec.rows, spec.cols);
@@ -272,7 +282,7 @@ std::vector<std::int64_t> Parameters::exchanged_bytes(bool delayed) const {
     };
     const bool accumulates = strategy_ == Sharding::no_shard || strategy_ == Sharding::optim;
     if (accumulates && !library_sums_ && !layout_->continues(b))
-      add(layout_->run(b), sizeof(float));
+      add(layout_->run(b) * bucket.sources, sizeof(float));
     if (strategy_ != Sharding::no_shard) add(bucket.shard, bucket.element_bytes());
   }
   return bytes;
@@ -286,9 +296,10 @@ void Parameters::make_bucket(TensorPool& pool, TensorPool& exchanged, int index)
     TensorPool& sums = library_sums_ ? pool : exchanged;
     float* const all = layout_->continues(index)
                            ? buckets_.back().accumulator.data + buckets_.back().accumulator.cols
-                           : sums.make<float>(1, layout_->run(index)).data;
-    memory.accumulator = tensor(all, 1, layout_->full(bucket));
-    memory.gradient = memory.accumulator.columns(bucket.shard * rank_, bucket.shard);
+                           : sums.make<float>(1, layout_->run(index) * bucket.sources).data;
+    memory.accumulator = tensor(all, 1, layout_->gradients(bucket));
+    const std::int64_t number = ShardLayout::number_of(bucket, rank_);
+    memory.gradient = memory.accumulator.columns(bucket.shard * number, bucket.shard);
   }
   if (strategy_ != Sharding::no_shard) {
     memory.weight = (bucket.narrow ? pool : exchanged).make<float>(1, bucket.shard);
@@ -299,8 +310,9 @@ void Parameters::make_bucket(TensorPool& pool, TensorPool& exchanged, int index)
     add_views(bucket, memory);
   }
   for (const Extent& extent : bucket.extents) {
-    if (extent.row > 0 || !memory.accumulator) continue;
     Parameter& p = at(parameters_, extent.parameter);
+    (memory.accumulator ? p.gradient_stride : p.microbatch_stride) = layout_->full(bucket);
+    if (extent.row > 0 || !memory.accumulator) continue;
     p.gradient.data = memory.accumulator.data + extent.offset;
     if (strategy_ == Sharding::no_shard) {
       const auto view = std::ranges::find(views_, extent.parameter, &ParameterView::index);
@@ -318,8 +330,8 @@ void Parameters::add_views(const Bucket& bucket, const BucketMemory& memory) {
     const OwnRows own = layout_->own(bucket, extent, rank_);
     ParameterView view{
         .name = spec.name, .layer = spec.layer, .index = spec.index, .is_vector = spec.is_vector};
-    view.first = own.row * extent.width;
-    view.full_rows = spec.rows;
+    view.first = spec.first_row() * spec.cols + own.row * extent.width;
+    view.full_rows = spec.all_rows();
     view.full_cols = spec.cols;
     const auto part = [&]<class T>(const Tensor<T>& shard) {
       return some_rows(spec, shard && own.rows > 0 ? shard.data + own.offset : nullptr, own.rows);

@@ -67,6 +67,11 @@ struct Parameter {
   Tensor<float> gradient;             // The accumulator; absent if every g_m is reduced at once.
   Tensor<float> microbatch_gradient;  // g_m; absent if it is added to the accumulator at once.
   Fp8Weight fp8 = {};
+  // Experts that lie on several ranks have a gradient for each of so many ranks that send rows, so
+  // many elements apart. The tensors above are those of the first.
+  std::int64_t sources = 1, gradient_stride = 0, microbatch_stride = 0;
+
+  Parameter of_source(std::int64_t source) const;
 };
 
 // Makes the codes of a weight for these passes. All passes need a cleared amax word; a backward
@@ -83,7 +88,8 @@ struct BucketMemory {
   Tensor<bf16> copy;           // Copy of the shard; only narrow buckets have one.
   Tensor<e4m3> codes;          // The copy's, if ranks gather codes.
   Tensor<float> gradient;  // The shard's accumulator; no_shard: this rank's part of `accumulator`.
-  Tensor<float> accumulator;  // The whole bucket's accumulator; only no_shard and optim have one.
+  // The whole bucket's accumulator, of all its sources; only no_shard and optim have one.
+  Tensor<float> accumulator;
 };
 
 class Parameters {

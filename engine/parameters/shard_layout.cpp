@@ -127,21 +127,29 @@ void ShardLayout::add_unit(const ParameterList& list, const Unit& unit, std::int
   const ParameterSpec& gain = at(list.specs, list.final_gain);
   if (unit.kind == Unit::Kind::embedding) return add_cut(list.specs[0], bucket_bytes, narrow);
   if (unit.kind == Unit::Kind::head) {
-    add_bucket({whole(gain)}, false);
+    add_bucket({.extents = {whole(gain)}});
     units.back().parameters = gain.cols;
     if (list.head != 0) add_cut(at(list.specs, list.head), bucket_bytes, narrow);
     return;
   }
-  std::vector<Extent> wide, copied, codes;
+  std::vector<Extent> wide, copied, codes, experts;
+  std::int64_t sources = 1;
   for (const ParameterSpec& spec : list.specs) {
     if (spec.layer < unit.first_layer || spec.layer >= unit.first_layer + unit.layers) continue;
     const bool of_fp8 = gathers_codes && spec.fp8_layer;
+    units.back().parameters += spec.all_rows() * spec.cols;
+    if (spec.place.ranks > 1) {
+      experts.push_back(whole(spec));
+      sources = spec.place.ranks;
+      continue;
+    }
     (of_fp8 ? codes : narrow && spec.copied ? copied : wide).push_back(whole(spec));
-    units.back().parameters += spec.rows * spec.cols;
   }
-  add_bucket(std::move(wide), false);
-  if (!copied.empty()) add_bucket(std::move(copied), true);
-  if (!codes.empty()) add_bucket(std::move(codes), true, true);
+  add_bucket({.extents = std::move(wide)});
+  if (!copied.empty()) add_bucket({.narrow = true, .extents = std::move(copied)});
+  if (!codes.empty()) add_bucket({.narrow = true, .codes = true, .extents = std::move(codes)});
+  if (!experts.empty())
+    add_bucket({.narrow = narrow, .sources = sources, .extents = std::move(experts)});
 }
 
 // Cuts one parameter into adjacent buckets without padding between them.
@@ -154,16 +162,17 @@ void ShardLayout::add_cut(const ParameterSpec& spec, std::int64_t bucket_bytes, 
     Extent extent = whole(spec);
     extent.row = first;
     extent.rows = std::min(rows, spec.rows - first);
-    add_bucket({extent}, narrow && spec.copied);
+    add_bucket({.narrow = narrow && spec.copied, .extents = {extent}});
   }
   units.back().parameters += spec.rows * spec.cols;
 }
 
-void ShardLayout::add_bucket(std::vector<Extent> extents, bool narrow, bool codes) {
+void ShardLayout::add_bucket(Bucket bucket) {
   units.back().buckets.push_back(static_cast<int>(buckets.size()));
-  const std::int64_t whole_rows = place(extents, ranks);
-  const std::int64_t shard = faulty("shards-cut-rows", whole_rows, whole_rows + 1);
-  buckets.push_back({static_cast<int>(units.size()) - 1, narrow, codes, std::move(extents), shard});
+  const std::int64_t whole_rows = place(bucket.extents, ranks_of(bucket));
+  bucket.unit = static_cast<int>(units.size()) - 1;
+  bucket.shard = faulty("shards-cut-rows", whole_rows, whole_rows + 1);
+  buckets.push_back(std::move(bucket));
 }
 
 std::int64_t ShardLayout::run(int bucket) const {
@@ -185,13 +194,14 @@ ShardLayout::Range ShardLayout::parameters(const Unit& unit) const {
 }
 
 OwnRows ShardLayout::own(const Bucket& bucket, const Extent& extent, int rank) const {
-  const std::int64_t begin = std::max(bucket.shard * rank, extent.offset);
+  const std::int64_t shard = bucket.shard * number_of(bucket, rank);
+  const std::int64_t begin = std::max(shard, extent.offset);
   const std::int64_t end =
-      std::min(bucket.shard * (rank + 1), extent.offset + extent.rows * extent.width);
+      std::min(shard + bucket.shard, extent.offset + extent.rows * extent.width);
   if (begin >= end) return {.row = extent.row};
   return {.row = extent.row + (begin - extent.offset) / extent.width,
           .rows = (end - begin) / extent.width,
-          .offset = begin - bucket.shard * rank};
+          .offset = begin - shard};
 }
 
 bool ShardLayout::is_empty(const Bucket& bucket, int rank) const {

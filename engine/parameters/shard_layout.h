@@ -26,10 +26,14 @@ struct Extent {
 
 struct Bucket {
   int unit = 0;
-  bool narrow = false;          // The passes read it as bf16, or as codes of that.
-  bool codes = false;           // Ranks gather the codes of fp8 products.
+  bool narrow = false;  // The passes read it as bf16, or as codes of that.
+  bool codes = false;   // Ranks gather the codes of fp8 products.
+  // Experts that lie on several ranks (parallel.expert): the bucket is cut over the ranks that have
+  // the same ones, and each of these has the gradients of so many ranks.
+  std::int64_t sources = 1;
   std::vector<Extent> extents;  // In order of offset.
-  // Elements of each rank: rank r owns [r * shard, (r + 1) * shard). It never cuts a row.
+  // Elements of each rank: the r-th of those that cut the bucket owns [r * shard, (r + 1) * shard).
+  // It never cuts a row.
   std::int64_t shard = 0;
 
   // Bytes of an element as it is gathered.
@@ -69,7 +73,13 @@ struct ShardLayout {
   int ranks;
   bool gathers_codes;  // fp8.param_gather: of the weights that products of fp8 read.
 
-  std::int64_t full(const Bucket& bucket) const { return bucket.shard * ranks; }
+  // The ranks that cut the bucket, and the number of a rank of the stage among those that cut its
+  // bucket.
+  std::int64_t ranks_of(const Bucket& bucket) const { return ranks / bucket.sources; }
+  static std::int64_t number_of(const Bucket& bucket, int rank) { return rank / bucket.sources; }
+  std::int64_t full(const Bucket& bucket) const { return bucket.shard * ranks_of(bucket); }
+  // Elements of the gradients of all its sources, one source after the other.
+  std::int64_t gradients(const Bucket& bucket) const { return full(bucket) * bucket.sources; }
   // Buckets that share a parameter are adjacent in memory. Whether this bucket continues the one
   // before it.
   bool continues(int bucket) const { return at(buckets, bucket).extents[0].row > 0; }
@@ -86,7 +96,7 @@ struct ShardLayout {
  private:
   void add_unit(const ParameterList& list, const Unit& unit, std::int64_t bucket_bytes,
                 bool narrow);
-  void add_bucket(std::vector<Extent> extents, bool narrow, bool codes = false);
+  void add_bucket(Bucket bucket);
   void add_cut(const ParameterSpec& spec, std::int64_t bucket_bytes, bool narrow);
 };
 

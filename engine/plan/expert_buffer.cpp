@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/core/fault.h"
+#include "scenarios/expert_ranks.h"
 
 namespace lockstep {
 namespace {
@@ -37,6 +38,9 @@ ExpertBuffer::ExpertBuffer(const Scenario& scenario) {
   rows = capacity == 0 ? pairs
          : padded      ? m.experts * capacity
                        : std::min(pairs, m.experts * capacity);
+  const std::int64_t ranks = expert_ranks(scenario), of_owner = m.experts / ranks * capacity;
+  places = capacity == 0 ? pairs : padded ? of_owner : std::min(pairs, of_owner);
+  owner_rows = ranks == 1 ? rows : ranks * places;
 }
 
 }  // namespace lockstep

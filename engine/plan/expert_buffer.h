@@ -15,6 +15,9 @@ struct ExpertBuffer {
   std::int64_t rows;
   std::int32_t capacity;  // 0: dropless.
   bool padded;
+  // Where experts lie on several ranks: rows of the buffer in which a rank has those of its own
+  // experts, from all ranks, and the most rows that one rank sends to another.
+  std::int64_t owner_rows, places;
 };
 
 }  // namespace lockstep

@@ -55,7 +55,7 @@ static std::string text_of_transfer(const CollectiveCall& call) {
 }
 
 bool CollectiveCall::is_on_the_way_of(const CollectiveCall& other) const {
-  return unit == other.unit && std::string_view(purpose) == other.purpose;
+  return unit == other.unit && std::string_view(purpose) == other.purpose && group == other.group;
 }
 
 std::string text(const CollectiveCall& call) {

@@ -17,7 +17,8 @@ struct CollectiveCall {
   // Counts from 0, barriers of hosts included. Of a send: its microbatch.
   std::int64_t sequence = -1;
   CollectiveKind kind = CollectiveKind::barrier;
-  char unused[3] = "";
+  std::uint8_t group = 0;  // Letters of a group's rounds have its number; 0: all other calls.
+  char unused[2] = "";
   std::int32_t unit = -1;
   std::uint64_t bytes = 0;  // The size of each rank's part.
   char purpose[24] = "";

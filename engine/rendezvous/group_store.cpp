@@ -18,6 +18,7 @@ GroupStore::GroupStore(Store& all, const std::vector<int>& ranks)
             std::chrono::duration<double>(all.deadline()).count()),
       all_(all),
       ranks_(ranks),
+      number_(++all.groups_),
       outbox_(kOutbox),
       posted_(ranks.size()) {
   require(!all.local_barrier, "a process with several ranks has no groups of them");
@@ -27,8 +28,10 @@ int GroupStore::number_of(int rank) const { return all_.number_of(at(ranks_, ran
 
 void GroupStore::put(const CollectiveCall& call, std::size_t filled) {
   const std::span<const std::byte> data(outbox_.data(), filled);
+  CollectiveCall letter = call;
+  letter.group = number_;
   for (int peer = 0; peer < size(); ++peer) {
-    if (peer != rank()) all_.send(at(ranks_, peer), call, data);
+    if (peer != rank()) all_.send(at(ranks_, peer), letter, data);
   }
   Posted& own = at(posted_, rank());
   own.rounds.push_back({call, {data.begin(), data.end()}});
@@ -43,7 +46,8 @@ void GroupStore::take() {
 void GroupStore::fetch(int peer) const {
   if (peer == rank()) return;
   Posted& of = at(posted_, peer);
-  while (std::optional<Letter> letter = all_.poll(at(ranks_, peer))) {
+  while (std::optional<Letter> letter = all_.poll(at(ranks_, peer), number_)) {
+    letter->call.group = 0;
     of.last = letter->call;
     of.rounds.push_back(std::move(*letter));
     ++of.count;

@@ -11,8 +11,8 @@ namespace lockstep {
 
 class GroupStore final : public Store {
  public:
-  // `ranks` of the store, ascending, this one among them. They send one another no letters but
-  // those of the group's rounds. The store outlives the group.
+  // `ranks` of the store, ascending, this one among them. Ranks that have several groups in common
+  // make them in the same order, and as many others before. The store outlives the group.
   GroupStore(Store& all, const std::vector<int>& ranks);
 
   std::span<const std::byte> posted_by(int peer) const override;
@@ -39,6 +39,7 @@ class GroupStore final : public Store {
   };
   Store& all_;
   const std::vector<int> ranks_;
+  const std::uint8_t number_;
   std::vector<std::byte> outbox_;
   mutable std::vector<Posted> posted_;
 };

@@ -190,12 +190,14 @@ void Store::wait_for_letters(int peer) {
   std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 
-std::optional<Letter> Store::poll(int peer) {
+std::optional<Letter> Store::poll(int peer, std::uint8_t group) {
   carry();
   Post& post = post_of(peer);
-  if (post.letters.empty()) return {};
-  Letter letter = std::move(post.letters.front());
-  post.letters.pop_front();
+  const auto found = std::ranges::find_if(
+      post.letters, [=](const Letter& letter) { return letter.call.group == group; });
+  if (found == post.letters.end()) return {};
+  Letter letter = std::move(*found);
+  post.letters.erase(found);
   return letter;
 }
 

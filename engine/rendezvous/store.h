@@ -72,10 +72,10 @@ class Store {
   // Letters. Those of one rank to another come in order. send() never waits: what the other has no
   // room for yet goes out while this rank waits for something. receive() waits for the first letter
   // on the way of `awaited` (CollectiveCall::is_on_the_way_of), and keeps others; it throws as a
-  // round does. poll() returns the first letter of any way that has come, if one has.
+  // round does. poll() returns the first letter of a group that has come, if one has.
   void send(int peer, const CollectiveCall& call, std::span<const std::byte> data);
   Letter receive(int peer, const CollectiveCall& awaited);
-  std::optional<Letter> poll(int peer);
+  std::optional<Letter> poll(int peer, std::uint8_t group);
 
   // The words of every rank, in the order of ranks, in as many rounds as the longest needs. Words
   // are at most kLongestWords: a rank that announces more is none of ours.
@@ -144,6 +144,7 @@ class Store {
   std::uint32_t rounds_ = 0;
   CollectiveCall call_;  // The call of the current round.
   std::vector<Post> posts_;
+  std::uint8_t groups_ = 0;  // That this rank has made of the store's ranks.
 };
 
 }  // namespace lockstep

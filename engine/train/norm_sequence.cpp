@@ -8,6 +8,7 @@
 #include "kernels/core/require.h"
 #include "kernels/ops/accumulate.h"
 #include "kernels/ops/optimizer.h"
+#include "scenarios/expert_ranks.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -26,6 +27,7 @@ std::vector<SentRows> rows_of_ranks(const Scenario& scenario, const ParameterLis
   const int data = static_cast<int>(scenario.parallel.data),
             stages = static_cast<int>(scenario.parallel.pipeline);
   const bool sharded = scenario.fsdp.strategy != Sharding::no_shard;
+  const int replica = own_rank % data;
   std::vector<ShardLayout> layouts;
   for (int stage = 0; stage < stages; ++stage)
     layouts.emplace_back(list, scenario, data, stores_bf16(scenario), stage);
@@ -36,13 +38,18 @@ std::vector<SentRows> rows_of_ranks(const Scenario& scenario, const ParameterLis
       for (const Bucket& bucket : layout.buckets) {
         for (const Extent& extent : bucket.extents) {
           if (extent.parameter != spec.index) continue;
-          if (!sharded) {  // The ranks of a stage have the same.
-            all.push_back({stage * data + own_rank % data, spec.index, extent.row, extent.rows});
+          const int apart = static_cast<int>(bucket.sources);
+          if (!sharded) {  // The ranks of a stage have the same, but for the experts of its group.
+            for (const int peer : expert_peers(scenario, stage * data + replica)) {
+              const std::int64_t first = peer % apart * spec.norm_rows();
+              all.push_back({peer, spec.index, first + extent.row, extent.rows});
+            }
             continue;
           }
           for (int r = 0; r < data; ++r) {
             const OwnRows own = layout.own(bucket, extent, r);
-            all.push_back({stage * data + r, spec.index, own.row, own.rows});
+            const std::int64_t first = r % apart * spec.norm_rows();
+            all.push_back({stage * data + r, spec.index, first + own.row, own.rows});
           }
         }
       }
@@ -59,7 +66,7 @@ NormSequence::NormSequence(const Stream& stream, TensorPool& pool, const Paramet
       communicator_(communicator),
       sums_(pool.make<float>(1, parameters.norm_rows())) {
   const bool sharded = scenario.fsdp.strategy != Sharding::no_shard;
-  if (!sharded && scenario.parallel.pipeline == 1) return;
+  if (!sharded && scenario.parallel.pipeline == 1 && expert_ranks(scenario) == 1) return;
   plan_ = plan_order(scenario);
   own_ = pool.make<float>(1, most_);
   received_ = pool.make<float>(1, most_ * communicator->size());
@@ -74,9 +81,10 @@ std::vector<std::int32_t> NormSequence::plan_order(const Scenario& scenario) {
   struct Sent {
     std::int64_t rank = -1, position = 0;
   };
-  const ParameterList list(scenario.model);
+  const ParameterList list(scenario.model, expert_place(scenario, 0));
   std::vector<std::int64_t> sent(communicator_->size()), start(1);
-  for (const ParameterSpec& spec : list.specs) start.push_back(start.back() + spec.norm_rows());
+  for (const ParameterSpec& spec : list.specs)
+    start.push_back(start.back() + spec.norm_rows() * spec.place.ranks);
   std::vector<Sent> rows(sums_.cols);
   for (const SentRows& of : rows_of_ranks(scenario, list, communicator_->rank())) {
     std::int64_t& sent_rows = at(sent, of.rank);

@@ -66,6 +66,7 @@ class Parts {
       for (const auto& [kind, tensor] : kinds) {
         add({std::string(kind) + "/" + p.name, p.full_rows, p.full_cols, p.first, !sharded, {}},
             tensor);
+        shards.back().holders = at(loop_.parameters().specs(), p.index).place.ranks;
       }
     }
     for (const ExpertState& expert : loop_.expert_states()) {

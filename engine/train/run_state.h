@@ -42,6 +42,8 @@ struct ResidentShard {
   // experts].
   Tensor<float> values = {};
   Tensor<std::int32_t> counts = {};
+  // So many ranks of a stage, the first ones, hold different values of it; the others the same.
+  std::int64_t holders = 1;
 };
 
 // The shards that rank `rank` of `ranks` saves, or loads, at this progress. The counts of several

@@ -29,7 +29,7 @@ const Scenario& require_built(const Scenario& scenario) {
 std::unique_ptr<const ShardLayout> make_layout(const Scenario& scenario,
                                                const TrainerOptions& options, int stage) {
   if (options.communicator == nullptr) return nullptr;
-  const ParameterList list(scenario.model);
+  const ParameterList list(scenario.model, expert_place(scenario, 0));  // Equal on all ranks.
   return std::make_unique<ShardLayout>(list, scenario, options.communicator->size(),
                                        stores_bf16(scenario), stage);
 }
@@ -58,8 +58,9 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
       layout_(make_layout(scenario, options, stage_)),
       parameters_(parameter_pool_, exchanged_pool_, scenario, stores_bf16(scenario), layout_.get(),
                   replica_, stage_),
-      sharder_(layout_ ? std::make_unique<Sharder>(compute_, *options.communicator, scenario,
-                                                   *layout_, parameters_)
+      sharder_(layout_ ? std::make_unique<Sharder>(
+                             compute_, ShardCommunicators{*options.communicator, options.replicas},
+                             scenario, *layout_, parameters_)
                        : nullptr),
       modules_{static_cast<int>(scenario.model.pattern.size())},
       segments_(segments(scenario)),
@@ -69,7 +70,7 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
       shared_(make_shared_memory(shared_pool_, scenario)),
       offloaders_(make_offloaders()),
       model_(make_step_model(device, compute_, offloaders_, shared_.get(), parameters_, scenario,
-                             chunks_, layout_ ? layout_->ranks : 0)),
+                             chunks_, layout_ ? layout_->ranks : 0, options.experts)),
       transfers_(all == nullptr ? nullptr
                                 : std::make_unique<Transfers>(
                                       compute_, *all, static_cast<int>(scenario.parallel.data),

@@ -12,8 +12,8 @@ class TypedStepModel final : public StepModel {
  public:
   TypedStepModel(Device& device, const Stream& compute, const Offloaders& offloaders,
                  SharedMemory* shared, const Parameters& parameters, const Scenario& scenario,
-                 const std::vector<Chunk>& chunks, int ranks)
-      : model_(device, compute, offloaders, shared, parameters, scenario, chunks, ranks) {}
+                 const std::vector<Chunk>& chunks, int ranks, Communicator* experts)
+      : model_(device, compute, offloaders, shared, parameters, scenario, chunks, ranks, experts) {}
 
   int slots() const override { return model_.slots(); }
   const PackShape& pack_shape() const override { return model_.pack_shape(); }
@@ -105,13 +105,14 @@ class TypedStepModel final : public StepModel {
 std::unique_ptr<StepModel> make_step_model(Device& device, const Stream& compute,
                                            const Offloaders& offloaders, SharedMemory* shared,
                                            const Parameters& parameters, const Scenario& scenario,
-                                           const std::vector<Chunk>& chunks, int ranks) {
+                                           const std::vector<Chunk>& chunks, int ranks,
+                                           Communicator* experts) {
   if (stores_bf16(scenario)) {
     return std::make_unique<TypedStepModel<bf16>>(device, compute, offloaders, shared, parameters,
-                                                  scenario, chunks, ranks);
+                                                  scenario, chunks, ranks, experts);
   }
   return std::make_unique<TypedStepModel<float>>(device, compute, offloaders, shared, parameters,
-                                                 scenario, chunks, ranks);
+                                                 scenario, chunks, ranks, experts);
 }
 
 }  // namespace lockstep

@@ -64,10 +64,12 @@ class StepModel {
 };
 
 // Makes the model with the storage type of the first precision that the scenario lists. `shared`:
-// null if slots share no memory. `ranks` is 0 without other ranks.
+// null if slots share no memory. `ranks` is 0 without other ranks. `experts`: the ranks that share
+// those of each layer, or null.
 std::unique_ptr<StepModel> make_step_model(Device& device, const Stream& compute,
                                            const Offloaders& offloaders, SharedMemory* shared,
                                            const Parameters& parameters, const Scenario& scenario,
-                                           const std::vector<Chunk>& chunks, int ranks);
+                                           const std::vector<Chunk>& chunks, int ranks,
+                                           Communicator* experts);
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
 #include "kernels/ops/optimizer.h"
+#include "scenarios/expert_ranks.h"
 #include "scenarios/pass_order.h"
 
 namespace lockstep {
@@ -20,7 +21,7 @@ Trainer::Impl::Impl(Device& device_, const Scenario& scenario_, const DataSource
     : device(device_),
       scenario(scenario_),
       data(data_),
-      options(join(options_)),
+      options(join_experts(join(options_))),
       loop(device_, scenario, options, several_stages() ? all_ranks : nullptr),
       pool(device_),
       norm_sequence(loop.compute(), pool, loop.parameters(), scenario, of_all()),
@@ -60,6 +61,22 @@ TrainerOptions Trainer::Impl::join_stage(TrainerOptions from) {
   }
   from.communicator = own_communicator.get();
   return from;
+}
+
+TrainerOptions Trainer::Impl::join_experts(TrainerOptions from) {
+  if (expert_ranks(scenario) == 1) return from;
+  Communicator& all = several_stages() ? *all_ranks : *from.communicator;
+  const std::vector<int> same = replicas_of_experts(scenario, device.place.rank);
+  expert_group = all.group(expert_peers(scenario, device.place.rank));
+  replica_group = same.size() == 1 ? make_self_communicator(device) : all.group(same);
+  from.experts = expert_group.get();
+  from.replicas = replica_group.get();
+  return from;
+}
+
+bool Trainer::Impl::is_first_with(const ParameterView& parameter) const {
+  const ParameterSpec& spec = at(loop.parameters().specs(), parameter.index);
+  return replica() < spec.place.ranks;
 }
 
 Trainer::Trainer(Device& device, const Scenario& scenario, const DataSource& data,

@@ -4,6 +4,7 @@
 
 #include "engine/train/trainer_impl.h"
 #include "kernels/core/fault.h"
+#include "scenarios/expert_ranks.h"
 
 namespace lockstep {
 namespace {
@@ -67,10 +68,12 @@ void Trainer::save(const std::string& path) const {
   state.metadata.merge(metadata_of(progress));
   for (ResidentShard& shard : my.shards_at(progress)) {
     shard.stored.values = shard.counts ? halves(my.read(shard.counts)) : read(shard.values);
-    // No rank has all of several stages, and the ranks of a stage have the same but for shards.
-    const bool repeats = my.several_stages() && shard.stored.on_every_rank && my.replica() > 0;
+    // No rank has all of several stages, or all experts if these lie apart, and the ranks of a
+    // stage have the same but for shards and other experts.
+    const bool parted = my.several_stages() || expert_ranks(my.scenario) > 1;
+    const bool repeats = parted && shard.stored.on_every_rank && my.replica() >= shard.holders;
     if (repeats) shard.stored.values.clear();
-    if (my.several_stages()) shard.stored.on_every_rank = false;
+    if (parted) shard.stored.on_every_rank = false;
     state.shards.push_back(std::move(shard.stored));
   }
   write_run(path, identity, state, my.of_all());

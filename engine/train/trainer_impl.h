@@ -28,6 +28,7 @@ struct Trainer::Impl {
 
   TrainerOptions join(TrainerOptions from);
   TrainerOptions join_stage(TrainerOptions from);
+  TrainerOptions join_experts(TrainerOptions from);
   // The ranks of this one's pipeline stage, and of the whole run: one where there is one stage.
   // Null if nothing is exchanged.
   Communicator* communicator() const { return options.communicator; }
@@ -37,6 +38,9 @@ struct Trainer::Impl {
   int ranks() const { return static_cast<int>(scenario.parallel.data); }
   int replica() const { return device.place.rank % ranks(); }
   bool sharded() const { return scenario.fsdp.strategy != Sharding::no_shard; }
+  // Whether this is the first of the ranks of a stage that hold the same values of this parameter,
+  // which is not sharded.
+  bool is_first_with(const ParameterView& parameter) const;
 
   // A step.
   StepData take_data();
@@ -76,6 +80,7 @@ struct Trainer::Impl {
   // Present if this is the only rank of a run or of a stage that shards, or one rank of a stage.
   std::unique_ptr<Communicator> own_communicator;
   Communicator* all_ranks = nullptr;
+  std::unique_ptr<Communicator> expert_group, replica_group;  // Null unless experts lie apart.
   TrainerOptions options;
   StepLoop loop;
   TensorPool pool;

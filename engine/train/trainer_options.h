@@ -19,6 +19,9 @@ struct TrainerOptions {
   StepListener* listener = nullptr;  // May be null.
   // Null if the run has one rank; else its size is parallel.data.
   Communicator* communicator = nullptr;
+  // parallel.expert above 1: the ranks that share the experts, and those that have the same ones. A
+  // trainer makes both.
+  Communicator *experts = nullptr, *replicas = nullptr;
   const StepScalars* scalars = nullptr;  // May be null; outlives the trainer.
 };
 

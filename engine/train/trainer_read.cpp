@@ -7,6 +7,7 @@
 #include "engine/train/trainer_impl.h"
 #include "kernels/core/contract.h"
 #include "kernels/diagnostics/digest.h"
+#include "scenarios/expert_ranks.h"
 
 namespace lockstep {
 namespace {
@@ -240,9 +241,11 @@ Tensor<float> bits_of(const Tensor<Word>& words, std::int64_t row, std::int64_t 
 
 // The digest is a sum over elements, so it does not depend on which rank has them.
 std::string Trainer::weight_digest() const {
-  return digest_of(*impl_, impl_->sharded(), [&](const Stream& stream, Tensor<std::uint64_t> own) {
+  const bool parted = expert_ranks(impl_->scenario) > 1, sharded = impl_->sharded();
+  return digest_of(*impl_, sharded || parted, [&](const Stream& stream, Tensor<std::uint64_t> own) {
     for (const ParameterView& p : parameters()) {
-      if (p.weight.size() == 0) continue;
+      const bool repeats = parted && !sharded && !impl_->is_first_with(p);
+      if (p.weight.size() == 0 || repeats) continue;
       stream.submit(Digest{.values = p.weight,
                            .sums = own,
                            .first = static_cast<std::uint64_t>(p.first),
@@ -286,6 +289,8 @@ Counters Trainer::counters() const {
   all.merge(device_counters(my.device));
   all[Counter::collectives] = my.communicator() == nullptr ? 0 : my.communicator()->collectives;
   if (my.several_stages()) all[Counter::collectives] += my.of_all()->collectives;
+  for (const auto& group : {my.expert_group.get(), my.replica_group.get()})
+    all[Counter::collectives] += group == nullptr ? 0 : group->collectives;
   all[Counter::bytes_poisoned_staging] = my.loop.bytes_poisoned();
   return all;
 }

@@ -37,6 +37,7 @@
 #include "harness/run/refusal.h"
 #include "harness/run/suite.h"
 #include "scenarios/documents/layout.h"
+#include "scenarios/expert_ranks.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/pass_order.h"
 #include "scenarios/reference/reference.h"
@@ -116,6 +117,30 @@ void write_stages(std::ostringstream& out, const Scenario& scenario) {
   }
   for (std::int64_t d = 0; d < data; ++d)
     out << "  replica " << d << ": ranks " << ranks_text(d, data, stages) << "\n";
+}
+
+// The ranks that share experts, those that have the same, and what a rank keeps of each; "" where
+// every rank has all.
+std::string experts_table(const Scenario& scenario) {
+  const std::int64_t apart = expert_ranks(scenario), data = scenario.parallel.data;
+  if (apart == 1) return "";
+  const std::int64_t own = scenario.model.moe.experts / apart;
+  std::ostringstream out;
+  out << "\nexperts: each layer's " << scenario.model.moe.experts << " lie over " << apart
+      << " ranks\n";
+  for (std::int64_t stage = 0; stage < scenario.parallel.pipeline; ++stage) {
+    const std::int64_t first = stage * data;
+    for (std::int64_t rank = 0; rank < apart; ++rank)
+      out << "  experts " << rank * own << " to " << (rank + 1) * own - 1 << ": ranks "
+          << ranks_text(first + rank, apart, data / apart) << "\n";
+    for (std::int64_t replica = 0; replica < data / apart; ++replica)
+      out << "  exchange of rows: ranks " << ranks_text(first + replica * apart, 1, apart) << "\n";
+  }
+  const bool keeps =
+      scenario.fsdp.strategy == Sharding::no_shard || scenario.fsdp.strategy == Sharding::optim;
+  if (keeps)
+    out << "  accumulators of an expert's gradient: " << apart << ", one for each source\n";
+  return out.str();
 }
 
 // The pieces of the model and the slots of each chunk; "" where training.in_flight says all.
@@ -324,7 +349,7 @@ Description description(const Scenario& scenario) {
   out << "numerics:";
   for (const Numerics numerics : scenario.numerics) out << " " << to_text(numerics);
   out << "\ncanonical form: " << hash_text(canonical_form(scenario)) << "\n";
-  out << schedule_table(scenario);
+  out << schedule_table(scenario) << experts_table(scenario);
   write_regions(out, scenario);
   write_packs(out, scenario);
   std::ostringstream parameters;  // The longest part comes last.

@@ -10,6 +10,7 @@
 #include "harness/expect/sharding_plan.h"
 #include "kernels/core/at.h"
 #include "scenarios/documents/layout.h"
+#include "scenarios/expert_ranks.h"
 #include "scenarios/fp8.h"
 #include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
@@ -346,6 +347,8 @@ std::vector<std::string> recomputed_ops(const Scenario& scenario, char symbol) {
       break;
     default:
       if (asked(Recompute::moe)) add({"router_forward", "dispatch"});
+      for (int times = 0; asked(Recompute::moe) && expert_ranks(scenario) > 1 && times < 4; ++times)
+        add({"move_rows"});  // Before and behind each of two exchanges.
       for (const bool shared : {false, true}) {
         if (shared && scenario.model.moe.shared_hidden == 0) continue;
         const Ops expert = multiplies_fp8(scenario) ? product : Ops{"expert_forward"};

@@ -5,6 +5,7 @@
 #include "engine/memory/memory_plan.h"
 #include "harness/expect/parameter_table.h"
 #include "scenarios/documents/layout.h"
+#include "scenarios/expert_ranks.h"
 
 namespace lockstep {
 namespace {
@@ -80,9 +81,12 @@ double microbatches_of_a_rank(const Scenario& scenario) {
 
 RunEstimate estimate_run(const Scenario& scenario) {
   RunEstimate estimate;
-  double parameters = 0;
-  for (const ParameterShape& one : parameter_table(scenario))
-    parameters += static_cast<double>(one.rows) * static_cast<double>(one.cols);
+  double parameters = 0, experts = 0;
+  for (const ParameterShape& one : parameter_table(scenario)) {
+    const auto count = static_cast<double>(one.rows) * static_cast<double>(one.cols);
+    parameters += count;
+    if (one.name.find(".experts.") != std::string::npos) experts += count;
+  }
   const auto ranks = static_cast<double>(scenario.parallel.data);
   // Weight, gradient and two moments; of each a rank has its share where the strategy shards it.
   const Sharding strategy = scenario.fsdp.strategy;
@@ -91,6 +95,10 @@ RunEstimate estimate_run(const Scenario& scenario) {
                        : strategy == Sharding::optim_grads ? 1
                                                            : 0;
   estimate.state = parameters * kWord * (whole + (4 - whole) / ranks);
+  // A rank has its share of experts that lie apart, but gradients of as many sources.
+  const double divided = whole > 1 ? whole - 1 : whole;
+  const auto apart = static_cast<double>(expert_ranks(scenario));
+  estimate.state -= experts * kWord * divided * (1 - 1 / apart);
   const auto elements = static_cast<double>(activation_elements(scenario));
   // The engine stores most activations in its precision, the reference all of them in fp32.
   const std::vector<Numerics>& numerics = scenario.numerics;

@@ -4,6 +4,7 @@
 
 #include "harness/expect/expectations.h"
 #include "kernels/core/at.h"
+#include "scenarios/expert_ranks.h"
 #include "scenarios/fp8.h"
 #include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
@@ -95,11 +96,14 @@ class Planner {
   }
 
   void add_to_unit(const ParameterShape& p, int unit, bool copied) {
-    auto bucket = std::find_if(
-        plan_.buckets.begin(), plan_.buckets.end(),
-        [&](const PlannedBucket& one) { return one.unit == unit && one.narrow == copied; });
+    const std::int64_t sources =
+        p.name.find(".experts.") == std::string::npos ? 1 : expert_ranks(scenario_);
+    auto bucket =
+        std::find_if(plan_.buckets.begin(), plan_.buckets.end(), [&](const PlannedBucket& one) {
+          return one.unit == unit && one.narrow == copied && one.sources == sources;
+        });
     if (bucket == plan_.buckets.end()) {
-      plan_.buckets.push_back({"unit " + std::to_string(unit), unit, copied, 0});
+      plan_.buckets.push_back({"unit " + std::to_string(unit), unit, copied, 0, sources});
       bucket = std::prev(plan_.buckets.end());
     }
     bucket->elements += p.count();
@@ -151,6 +155,22 @@ class Planner {
 std::int64_t buckets_of(const ShardingPlan& plan, int unit) {
   return std::count_if(plan.buckets.begin(), plan.buckets.end(),
                        [=](const auto& one) { return one.unit == unit; });
+}
+
+// Calls in which the gradients of these buckets are exchanged once.
+std::int64_t reductions_of(const ShardingPlan& plan, const auto& counts) {
+  std::int64_t calls = 0;
+  for (const PlannedBucket& bucket : plan.buckets) calls += counts(bucket) ? bucket.sources : 0;
+  return calls;
+}
+
+// Where experts lie on several ranks, each layer of them exchanges the rows of a microbatch: once
+// their number, then the rows themselves in both directions, and their gradients likewise.
+std::int64_t expert_exchanges(const Scenario& scenario, std::int64_t microbatches, bool trains) {
+  const std::string& pattern = scenario.model.pattern;
+  if (expert_ranks(scenario) == 1) return 0;
+  const std::int64_t again = holds(scenario.model.recompute, Recompute::moe) ? 2 : 0;
+  return std::count(pattern.begin(), pattern.end(), 'E') * microbatches * (trains ? 5 + again : 3);
 }
 
 // Weights that are there all the time, and are brought up to date after the optimizer.
@@ -265,11 +285,11 @@ std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan&
   // unless the library leaves them everywhere.
   const bool once =
       scenario.fsdp.strategy != no_shard || scenario.fsdp.reduction == Reduction::nccl;
-  const std::int64_t reductions = scenario.fsdp.strategy >= optim_grads ? microbatches
-                                  : once                                ? 1
-                                                                        : 2;
-  return std::ssize(plan.buckets) * reductions + unit_gathers(scenario, plan, microbatches, true) +
-         amax_exchanges_of_step(scenario);
+  const std::int64_t reductions = reductions_of(plan, [](const PlannedBucket&) { return true; }) *
+                                  (scenario.fsdp.strategy >= optim_grads ? microbatches : 1);
+  return reductions + (once ? 0 : std::ssize(plan.buckets)) +
+         unit_gathers(scenario, plan, microbatches, true) +
+         expert_exchanges(scenario, microbatches, true) + amax_exchanges_of_step(scenario);
 }
 
 std::int64_t amax_exchanges_of_step(const Scenario& scenario) {
@@ -285,7 +305,8 @@ std::int64_t amax_exchanges(const Scenario& scenario) {
 std::int64_t collectives_of_forward_passes(const Scenario& scenario, const ShardingPlan& plan,
                                            std::int64_t microbatches) {
   if (!with_reduction(scenario)) return 0;
-  return unit_gathers(scenario, plan, microbatches, false);
+  return unit_gathers(scenario, plan, microbatches, false) +
+         expert_exchanges(scenario, microbatches, false);
 }
 
 std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& plan,
@@ -293,8 +314,9 @@ std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& p
   const std::int64_t stages = scenario.parallel.pipeline;
   const bool exchanges = with_reduction(scenario) || stages > 1;
   if (!exchanges) return 0;
-  const std::int64_t rows_of_the_norm =
-      scenario.fsdp.strategy != no_shard || stages > 1 ? stages : 0;
+  const bool parted =
+      scenario.fsdp.strategy != no_shard || stages > 1 || expert_ranks(scenario) > 1;
+  const std::int64_t rows_of_the_norm = parted ? stages : 0;
   const std::int64_t of_stages = rows_of_the_norm + stages * loss_gathers(scenario) +
                                  sends(scenario, microbatches, true) + weights_sent(scenario);
   if (!with_reduction(scenario)) return of_stages;
@@ -310,15 +332,17 @@ std::int64_t collectives_of_capture(const Scenario& scenario, const ShardingPlan
   const std::int64_t gathers = scenario.fsdp.strategy == optim_grads_params ? 2 : 0;
   const std::int64_t reductions = scenario.fsdp.strategy >= optim_grads ? 1 : 0;
   const std::vector<Scenario::Block> blocks = scenario.blocks();
-  std::int64_t buckets = 0, block = 0, piece = 0;  // In all slots.
+  std::int64_t calls = 0, block = 0, piece = 0;  // In all slots.
   for (const std::int64_t count : blocks_of_pieces(std::ssize(blocks), pieces_of(scenario))) {
     const std::int64_t own = slots_of_piece(scenario, piece++);
     for (const std::int64_t end = block + count; block < end; ++block) {
-      if (!captured_symbols(scenario, at(blocks, block)).empty())
-        buckets += own * buckets_of(plan, at(units, at(blocks, block).first));
+      if (captured_symbols(scenario, at(blocks, block)).empty()) continue;
+      const int unit = at(units, at(blocks, block).first);
+      const auto is_here = [=](const PlannedBucket& bucket) { return bucket.unit == unit; };
+      calls += own * (gathers * buckets_of(plan, unit) + reductions * reductions_of(plan, is_here));
     }
   }
-  return scenario.cuda_graph.capture_passes * buckets * (gathers + reductions);
+  return scenario.cuda_graph.capture_passes * calls;
 }
 
 std::int64_t collectives_of_evaluation(const Scenario& scenario, const ShardingPlan& plan,

@@ -19,6 +19,8 @@ struct PlannedBucket {
   int unit = -1;              // -1 outside of units: such a bucket is always resident.
   bool narrow = false;        // Read as bf16 copies.
   std::int64_t elements = 0;  // Without padding.
+  // Experts that lie on several ranks: so many gradients are exchanged in place of one.
+  std::int64_t sources = 1;
 };
 
 struct ShardingPlan {

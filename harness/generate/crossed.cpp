@@ -44,6 +44,7 @@ constexpr Part kParts[] = {
 
 // Other parts may not be built beside chunks, and another depth would not be the schedule's.
 Scenario in_1f1b(Scenario s) {
+  s.parallel.expert = 1;
   if (!depth_follows(s)) return s;
   s.parallel.pipeline = s.parallel.chunks = s.parallel.group = 1;
   s.parallel.schedule = PipelineSchedule::one_forward_one_backward;

@@ -11,6 +11,7 @@
 #include "harness/generate/traits.h"
 #include "scenarios/documents/documents.h"
 #include "scenarios/documents/layout.h"
+#include "scenarios/expert_ranks.h"
 #include "scenarios/fp8.h"
 #include "scenarios/rules/legality.h"
 
@@ -505,6 +506,10 @@ constexpr Row kRows[] = {
      [](F f) { return f.delays_exponents() && f.s.fp8.history == 1; }},
     {Trait::a_history_of_many, "a history of more amaxes than steps", kRare,
      [](F f) { return f.delays_exponents() && f.s.fp8.history > f.training().steps; }},
+    {Trait::experts_apart, "experts over ranks", kRare,
+     [](F f) { return expert_ranks(f.s) > 1; }},
+    {Trait::experts_in_replicas, "replicas of experts over ranks", kRare,
+     [](F f) { return expert_ranks(f.s) > 1 && expert_replicas(f.s) > 1; }},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMostTraits);
@@ -513,11 +518,11 @@ constexpr bool is_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  return std::size(kRows) == static_cast<std::size_t>(Trait::a_history_of_many) + 1;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::experts_in_replicas) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 // Campaign files of before have a trait's bit where it was.
-static_assert(static_cast<int>(Trait::a_history_of_many) == 191, "a new trait goes last");
+static_assert(static_cast<int>(Trait::experts_in_replicas) == 193, "a new trait goes last");
 
 }  // namespace
 

@@ -399,6 +399,35 @@ void draw_stages(Choices& c, Scenario& s) {
   if (!works()) s = before;
 }
 
+// Graphs of parts, of which none holds the experts.
+void leave_experts_out_of_graphs(Scenario& s) {
+  std::vector<GraphModule>& modules = s.cuda_graph.modules;
+  std::erase(modules, GraphModule::moe);
+  if (!modules.empty()) return;
+  for (const auto& [symbol, module] : {std::pair('*', GraphModule::attn),
+                                       {'-', GraphModule::mlp},
+                                       {'E', GraphModule::moe_router},
+                                       {'M', GraphModule::mamba}}) {
+    if (has_layer(s, symbol)) modules.push_back(module);
+  }
+  std::ranges::sort(modules);
+}
+
+// Behind the stages, for the same reason. What is not built beside it is left out.
+void draw_experts_apart(Choices& c, Scenario& s) {
+  std::vector<std::int64_t> ranks;
+  for (std::int64_t x = 2; has_layer(s, 'E') && x <= s.parallel.data; ++x) {
+    if (s.parallel.data % x == 0 && s.model.moe.experts % x == 0) ranks.push_back(x);
+  }
+  if (ranks.empty() || c.one_in(4)) return;
+  const Scenario before = s;
+  s.parallel.expert = c.pick(ranks);
+  if (s.cuda_graph.impl == GraphImpl::partial) leave_experts_out_of_graphs(s);
+  const auto works = [&] { return check_legality(s).empty() && check_built(s).empty(); };
+  if (!works()) s.training.resume_at.clear(), s.cuda_graph.shared_memory = false;
+  if (!works() || !does_what_it_asks(s)) s = before;
+}
+
 // The features that it needs on. Nothing is drawn where nothing is asked for.
 void draw_outside(Choices& c, const Outside& outside, Swarm& s) {
   if (outside.transports()) {
@@ -513,6 +542,7 @@ std::optional<Scenario> generate_held(Choices& c, Swarm swarm, const Outside& ou
   offload_something(s);  // Codes have fewer bytes than the inputs that they stand for.
   draw_schedule(c, s);
   draw_stages(c, s);
+  draw_experts_apart(c, s);
   if (!hold(Part::resumes, s)) return {};
   return s;
 }

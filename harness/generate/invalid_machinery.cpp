@@ -7,6 +7,7 @@
 
 #include "harness/generate/invalid_table.h"
 #include "scenarios/documents/layout.h"
+#include "scenarios/expert_ranks.h"
 #include "scenarios/pass_order.h"
 #include "scenarios/rules/offload_modules.h"
 
@@ -225,6 +226,11 @@ constexpr InvalidEdit kEdits[] = {
        s.parallel.chunks = 2;
        take_single_blocks(s);
        return order_chunks(s, fewest_microbatches(s.training) + c.between(1, 3));
+     }},
+    {"L56",
+     [](Scenario& s, Choices& c) {
+       s.parallel.expert = std::min<std::int64_t>(s.parallel.data + c.between(1, 3), 64);
+       return expert_ranks(s) > s.parallel.data && !captures_exchange(s);
      }},
 };
 

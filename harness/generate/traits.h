@@ -199,6 +199,8 @@ enum class Trait : std::uint8_t {
   saves_shared_fc2,
   a_history_of_one,
   a_history_of_many,
+  experts_apart,
+  experts_in_replicas,
 };
 
 }  // namespace lockstep

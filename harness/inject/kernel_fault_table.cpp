@@ -133,6 +133,8 @@ constexpr std::array kKernelFaults{
     FaultRow{"expert-forward-takes-the-next-expert", kExperts, "bits; hazard", kNeedsExperts},
     FaultRow{"expert-input-gradient-drops-last-output", kExperts, "bits; hazard", kNeedsExperts},
     FaultRow{"expert-weight-gradient-drops-first-row", kExperts, "bits; hazard", kNeedsExperts},
+    FaultRow{"expert-rows-come-back-in-another-order", kExperts, "bits; hazard", kNeedsExperts},
+    FaultRow{"expert-rows-answered-to-another-source", kExperts, "bits; hazard", kNeedsExperts},
     FaultRow{"count-pairs-forgets-dropped-pairs", kExperts, "bits", kNeedsExperts},
     FaultRow{"expert-bias-compares-in-float", kSize, "", kNoScenario | kNeedsExperts},
     FaultRow{"expert-bias-keeps-the-counts-of-the-step", kExperts, "bits; hazard", kNeedsExperts},

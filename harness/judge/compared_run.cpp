@@ -12,6 +12,7 @@
 #include "harness/judge/seen_difference.h"
 #include "harness/judge/shards.h"
 #include "kernels/core/at.h"
+#include "scenarios/expert_ranks.h"
 #include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 
@@ -127,7 +128,7 @@ void ComparedRun::require_the_whole_state(ThreadRank& rank) {
   rank.communicator.all_gather_object("");
   if (rank.number() > 0) return;
   const std::string gap = uncovered(parameter_table(scenario_), with_sharding(scenario_), views_,
-                                    scenario_.parallel.pipeline);
+                                    scenario_.parallel.pipeline, expert_ranks(scenario_));
   if (!gap.empty()) throw EngineViolation(JudgeKind::vacuous, gap);
 }
 

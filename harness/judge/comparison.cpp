@@ -10,6 +10,7 @@
 #include "kernels/core/contract.h"
 #include "kernels/core/require.h"
 #include "scenarios/documents/layout.h"
+#include "scenarios/expert_ranks.h"
 #include "scenarios/fp8.h"
 #include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
@@ -29,7 +30,8 @@ bool is_gathered(const Scenario& scenario, const std::string& part) {
 }
 
 // A recomputed output is stored nowhere, so it cannot be read. Errors in it show in the gradients
-// that depend on it.
+// that depend on it. Where experts lie on several ranks, what they compute between their input and
+// their output is stored on those ranks, with the rows of others.
 bool is_recomputed(const Scenario& scenario, const std::string& name) {
   const Scenario::Model& model = scenario.model;
   constexpr std::string_view kLayers = "layers.";
@@ -59,6 +61,7 @@ bool is_recomputed(const Scenario& scenario, const std::string& name) {
       return asked(Recompute::mamba) ||
              (part == "gated_norm.out" && passes_input(scenario, Fp8Layer::mamba_out_proj));
     default:
+      if ((part == "expert_fc1" || part == "moe_act") && expert_ranks(scenario) > 1) return true;
       if (part == "dispatched" && passes_input(scenario, Fp8Layer::expert_fc1)) return true;
       if (part == "moe_act" && passes_input(scenario, Fp8Layer::expert_fc2)) return true;
       if (part == "shared_act" && passes_input(scenario, Fp8Layer::shared_fc2)) return true;

@@ -52,24 +52,31 @@ std::string gap_in(const ParameterShape& parameter, std::vector<Piece> pieces,
 }  // namespace
 
 std::string uncovered(const std::vector<ParameterShape>& parameters, bool sharded,
-                      const std::vector<std::vector<ParameterView>>& ranks, std::int64_t stages) {
+                      const std::vector<std::vector<ParameterView>>& ranks, std::int64_t stages,
+                      std::int64_t expert_ranks) {
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     if (const std::string unknown = unknown_view(parameters, ranks[r], r); !unknown.empty())
       return unknown;
   }
   const std::size_t of_a_stage = ranks.size() / stages;
-  const std::size_t wholes = sharded ? 1 : of_a_stage;  // How often all parameters are there.
-  for (std::size_t whole = 0; whole < wholes; ++whole) {
-    std::vector<std::vector<Piece>> together(parameters.size());
-    for (std::size_t r = whole; r < ranks.size(); r += wholes) {
-      const std::vector<std::vector<Piece>> pieces = pieces_of(parameters, ranks[r]);
-      for (std::size_t p = 0; p < parameters.size(); ++p)
-        together[p].insert(together[p].end(), pieces[p].begin(), pieces[p].end());
-    }
-    const bool alone = !sharded && stages == 1;
-    const std::string whose = alone ? "rank " + std::to_string(whole) + " holds" : "the ranks hold";
-    for (std::size_t p = 0; p < parameters.size(); ++p) {
-      const std::string gap = gap_in(parameters[p], together[p], whose);
+  std::vector<std::vector<std::vector<Piece>>> pieces;
+  for (const std::vector<ParameterView>& views : ranks)
+    pieces.push_back(pieces_of(parameters, views));
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    const bool of_experts = parameters[p].name.find(".experts.") != std::string::npos;
+    const auto apart = static_cast<std::size_t>(of_experts ? expert_ranks : 1);
+    const std::size_t wholes = sharded ? 1 : of_a_stage / apart;  // How often it is there.
+    const bool alone = !sharded && stages == 1 && apart == 1;
+    for (std::size_t whole = 0; whole < wholes; ++whole) {
+      std::vector<Piece> together;
+      for (std::size_t r = 0; r < ranks.size(); ++r) {
+        const std::vector<Piece>& own = pieces[r][p];
+        const bool is_of_it = sharded || r % of_a_stage / apart == whole;
+        if (is_of_it) together.insert(together.end(), own.begin(), own.end());
+      }
+      const std::string whose =
+          alone ? "rank " + std::to_string(whole) + " holds" : "the ranks hold";
+      const std::string gap = gap_in(parameters[p], together, whose);
       if (!gap.empty()) return gap;
     }
   }

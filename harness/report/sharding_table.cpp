@@ -72,7 +72,7 @@ void write_collectives(std::ostringstream& out, const Scenario& scenario) {
 std::string sharding_table(const Scenario& scenario) {
   if (!with_reduction(scenario)) return "";
   const int ranks = static_cast<int>(scenario.parallel.data);
-  const ParameterList list(scenario.model);
+  const ParameterList list(scenario.model, expert_place(scenario, 0));
   const ShardLayout layout(list, scenario, ranks, stores_bf16(scenario));
   std::ostringstream out;
   out << "\nsharding: " << word(scenario.fsdp.strategy) << " over " << ranks << " ranks ("

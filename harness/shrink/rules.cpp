@@ -93,6 +93,8 @@ void settle_sharding(Scenario& s) {
     std::erase(s.fsdp.unit, 0);
     if (left > 0) s.fsdp.unit.push_back(left);
   }
+  std::int64_t& apart = s.parallel.expert;
+  while (s.parallel.data % apart != 0 || s.model.moe.experts % apart != 0) --apart;
   if (with_sharding(s) && with_partial_graphs(s)) s.fsdp.double_buffer = true;
   if (ranks_of_run(s) == 1 && s.parallel.transport == Transport::local)
     s.parallel.transport = Transport::automatic;

@@ -10,6 +10,7 @@
 #include "kernels/host/chain.h"
 #include "kernels/host/raise_amax.h"
 #include "kernels/host/rows.h"
+#include "kernels/moe/exchange.h"
 
 namespace lockstep {
 
@@ -155,5 +156,59 @@ template void run(HostQueue, const CombineBackward<float>&);
 template void run(HostQueue, const CombineBackward<bf16>&);
 template void run(HostQueue, const DispatchBackward<float>&);
 template void run(HostQueue, const DispatchBackward<bf16>&);
+
+// ---- Between ranks ------------------------------------------------------------------------------
+
+// Rows beyond what is sent, or beyond a buffer, which only a wrong size leaves, have no place.
+void run(HostQueue, const ExchangeLayout& op) {
+  const std::int64_t ranks = op.rows_of_ranks.rows, own = op.own_start.cols;
+  for (const Out<std::int32_t>& map : {op.sent, op.back, op.taken, op.answered})
+    std::fill_n(map.data, map.cols, -1);
+  const auto enter = [](const Out<std::int32_t>& map, std::int64_t from, std::int64_t to,
+                        std::int64_t end) {
+    if (from < map.cols && to < end) map.data[from] = static_cast<std::int32_t>(to);
+  };
+  for (std::int64_t peer = 0; peer < ranks; ++peer) {
+    for (std::int64_t local = 0; local < own; ++local) {
+      const ExchangedRows to = rows_to(op, peer, local), from = rows_from(op, peer, local);
+      const std::int64_t end = op.sent.cols;
+      for (std::int64_t k = 0; k < to.rows; ++k) {
+        enter(op.sent, to.place + k, to.row + k, op.back.cols);
+        const std::int64_t last = to.rows - 1 - k;
+        const std::int64_t place = faulty("expert-rows-come-back-in-another-order", k, last);
+        enter(op.back, to.row + k, to.place + place, end);
+      }
+      const std::int64_t next = rows_from(op, (peer + 1) % ranks, local).row;
+      const std::int64_t answers =
+          faulty("expert-rows-answered-to-another-source", std::int64_t{from.row}, next);
+      for (std::int64_t k = 0; k < from.rows; ++k) {
+        enter(op.taken, from.row + k, from.place + k, end);
+        enter(op.answered, from.place + k, answers + k, op.taken.cols);
+      }
+      op.segment_start.row(peer)[local] = from.row;
+      op.segment_rows.row(peer)[local] = from.rows;
+    }
+  }
+  for (std::int64_t local = 0; local < own; ++local) {
+    const ExchangedRows last = rows_from(op, ranks - 1, local);
+    const std::int32_t start = rows_from(op, 0, local).row;
+    op.own_start.data[local] = start;
+    op.own_rows.data[local] = last.row - start + (op.capacity == 0 ? last.rows : op.capacity);
+  }
+}
+
+template <class T>
+void run(HostQueue, const MoveRows<T>& op) {
+  for (std::int64_t r = 0; r < op.to.rows; ++r) {
+    const std::int32_t place = op.place.data[r];
+    if (place < 0) {
+      store_zero(op.to.cols, op.to.row(r));
+    } else {
+      std::copy_n(op.from.row(place), op.to.cols, op.to.row(r));
+    }
+  }
+}
+template void run(HostQueue, const MoveRows<float>&);
+template void run(HostQueue, const MoveRows<bf16>&);
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include "kernels/diagnostics/poison.h"
 #include "kernels/diagnostics/tensor_core.h"
 #include "kernels/moe/dispatch.h"
+#include "kernels/moe/exchange.h"
 #include "kernels/moe/expert_product.h"
 #include "kernels/moe/expert_state.h"
 #include "kernels/moe/router.h"
@@ -67,6 +68,6 @@ using AllOps = OpList<
     Fp8Exponent<e4m3>, Fp8Exponent<e5m2>, Fp8Roll<e4m3>, Fp8Roll<e5m2>, Fp8Cast<e4m3>,
     Fp8Cast<e5m2>, Fp8LinearForward, Fp8LinearInputGradient, Fp8LinearWeightGradient,
     Fp8Dots<e4m3, e4m3>, Fp8Dots<e4m3, e5m2>, Fp8Dots<e5m2, e4m3>, Fp8Dots<e5m2, e5m2>,
-    Fp8Transpose, Fp8AmaxOfRanks>;
+    Fp8Transpose, Fp8AmaxOfRanks, ExchangeLayout, MoveRows<float>, MoveRows<bf16>>;
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 // true.
 #include <algorithm>
 
+#include "scenarios/expert_ranks.h"
 #include "scenarios/rules/check.h"
 #include "scenarios/rules/legality.h"
 
@@ -54,6 +55,17 @@ bool with_stages(const Scenario& scenario) {
   return scenario.parallel.pipeline > 1 && asked(scenario);
 }
 
+// Experts lie on several ranks, and the scenario asks for that too.
+template <auto asked>
+bool with_experts_apart(const Scenario& scenario) {
+  return expert_ranks(scenario) > 1 && asked(scenario);
+}
+
+bool offloads_experts(const Scenario& scenario) {
+  return holds(scenario.offload.modules, OffloadModule::expert_fc1) ||
+         holds(scenario.offload.modules, OffloadModule::moe_act);
+}
+
 bool resumes_within_a_step(const Scenario& scenario) {
   return std::ranges::any_of(scenario.training.resume_at,
                              [](const Scenario::Resume& one) { return one.microbatch > 0; });
@@ -85,7 +97,21 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     {"parallel.data", "", true, "1", [](const Scenario& s) { return s.parallel.data > 1; }},
     {"parallel.context", "", false, "1", [](const Scenario& s) { return s.parallel.context > 1; }},
     {"parallel.tensor", "", false, "1", [](const Scenario& s) { return s.parallel.tensor > 1; }},
-    {"parallel.expert", "", false, "1", [](const Scenario& s) { return s.parallel.expert > 1; }},
+    {"parallel.expert", "", true, "1", [](const Scenario& s) { return s.parallel.expert > 1; }},
+    // The exchange of rows would be a node of the graph.
+    {"parallel.expert", "with experts in a graph", false, "1", captures_exchange},
+    // The plan of shared memory, and that of offloading, know the buffers of one rank alone.
+    {"parallel.expert", "with cuda_graph.shared_memory", false, "1",
+     with_experts_apart<[](const Scenario& s) { return s.cuda_graph.shared_memory; }>},
+    {"parallel.expert", "with offload.modules expert_fc1 or moe_act", false, "1",
+     with_experts_apart<offloads_experts>},
+    // An operand of an expert would need its largest element over several ranks.
+    {"parallel.expert", "with numerics fp8", false, "1",
+     with_experts_apart<[](const Scenario& s) { return holds(s.numerics, Numerics::fp8); }>},
+    {"parallel.expert", "with training.resume_at within a step", false, "1",
+     with_experts_apart<resumes_within_a_step>},
+    {"parallel.expert", "with parallel.transport nccl", false, "1",
+     with_experts_apart<[](const Scenario& s) { return s.parallel.transport == Transport::nccl; }>},
     {"parallel.pipeline", "", true, "1", [](const Scenario& s) { return s.parallel.pipeline > 1; }},
     {"parallel.pipeline", "with cuda_graph.impl full_iteration", false, "1",
      with_stages<[](const Scenario& s) { return s.cuda_graph.impl == GraphImpl::full_iteration; }>},

@@ -13,7 +13,7 @@ void add_model(const Scenario& scenario, std::vector<std::string>& keys) {
     keys.insert(keys.end(), {"model.attention", "model.core_attention"});
   if (!has_layer(scenario, 'M')) keys.push_back("model.mamba");
   if (!has_layer(scenario, '-')) keys.push_back(experts ? "model.mlp.hidden" : "model.mlp");
-  if (!experts) keys.push_back("model.moe");
+  if (!experts) keys.insert(keys.end(), {"model.moe", "parallel.expert"});
 }
 
 void add_distribution(const Scenario::Data::Distribution& distribution,

@@ -86,10 +86,10 @@ inline bool with_reduction(const Scenario& scenario) {
   return with_sharding(scenario) || scenario.parallel.data > 1;
 }
 
-// The product of all kinds of parallelism.
+// The product of all kinds of parallelism; experts lie over ranks of `data`.
 inline std::int64_t all_ranks(const Scenario& scenario) {
   const Scenario::Parallel& p = scenario.parallel;
-  return p.data * p.context * p.tensor * p.expert * p.pipeline;
+  return p.data * p.context * p.tensor * p.pipeline;
 }
 // The symbol that has the module; `E` for every part of a layer of experts.
 char layer_of(GraphModule module);

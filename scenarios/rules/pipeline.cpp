@@ -1,8 +1,10 @@
-// L52 to L55: the pieces of the model, and the order in which a stage runs them.
+// L52 to L56: the pieces of the model, the order in which a stage runs them, and the ranks over
+// which experts lie.
 #include <cstdlib>
 #include <optional>
 
 #include "scenarios/documents/layout.h"
+#include "scenarios/expert_ranks.h"
 #include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 
@@ -73,6 +75,24 @@ Findings groups_fill_the_stages(const Scenario& scenario) {
   return {{"training.microbatches", to_string(parallel.pipeline), detail}};
 }
 
+// The largest number of ranks, up to the one asked for, that divides both.
+Findings experts_divide(const Scenario& scenario) {
+  const std::int64_t asked = expert_ranks(scenario), data = scenario.parallel.data,
+                     experts = scenario.model.moe.experts;
+  std::int64_t nearest = asked;
+  while (data % nearest != 0 || experts % nearest != 0) --nearest;
+  if (nearest == asked) return {};
+  return {
+      {"parallel.expert", to_string(nearest),
+       to_string(asked) + " of data " + to_string(data) + ", " + to_string(experts) + " experts"}};
+}
+
+Findings experts_are_summed_in_order(const Scenario& scenario) {
+  const bool by_library = scenario.fsdp.reduction == Reduction::nccl;
+  if (expert_ranks(scenario) == 1 || !by_library) return {};
+  return {{"fsdp.reduction", "ordered", "parallel.expert " + to_string(expert_ranks(scenario))}};
+}
+
 }  // namespace
 
 std::span<const Rule> pipeline_rules() {
@@ -99,6 +119,15 @@ std::span<const Rule> pipeline_rules() {
        "parallel.group parallel.chunks parallel.pipeline training.microbatches "
        "training.change_microbatches_at",
        "parallel: {chunks: 2, schedule: interleaved, group: 3}"},
+      {"L56", "expert must divide data and the number of experts",
+       "each rank of a group has equally many experts, and each group is a replica of them",
+       experts_divide, "parallel.expert parallel.data model.moe.experts model.pattern",
+       "model: {pattern: \"*E\"}, cuda_graph: {impl: none}, parallel: {data: 2, expert: 3}"},
+      {"L56", "expert above 1 needs reduction ordered",
+       "a rank that has experts folds the gradients of several ranks in their order",
+       experts_are_summed_in_order, "fsdp.reduction parallel.expert",
+       "model: {pattern: \"*E\"}, cuda_graph: {impl: none}, fsdp: {reduction: nccl}, parallel: "
+       "{data: 2, expert: 2, transport: nccl}"},
   };
   return kRules;
 }

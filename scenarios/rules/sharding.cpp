@@ -1,6 +1,7 @@
 // L32..L37: units, buffers and ranks.
 #include <numeric>
 
+#include "scenarios/expert_ranks.h"
 #include "scenarios/fsdp_units.h"
 #include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
@@ -144,6 +145,14 @@ Findings full_graphs_need_processes(const Scenario& scenario) {
   return {{"parallel.transport", "shm", word(transport) + " with " + to_string(ranks) + " ranks"}};
 }
 
+Findings captured_exchanges_need_processes(const Scenario& scenario) {
+  const Transport transport = scenario.parallel.transport;
+  if (!with_partial_graphs(scenario) || !captures_exchange(scenario)) return {};
+  if (transport == Transport::shm || transport == Transport::nccl) return {};
+  return {{"parallel.transport", "shm",
+           word(transport) + " with expert " + to_string(expert_ranks(scenario))}};
+}
+
 }  // namespace
 
 std::span<const Rule> sharding_rules() {
@@ -179,6 +188,12 @@ std::span<const Rule> sharding_rules() {
        "ranks of one process would wait for each other inside a capture",
        full_graphs_need_processes, "cuda_graph.impl parallel",
        "cuda_graph: {impl: full_iteration}, parallel: {data: 2}"},
+      {"L37", "experts in a graph with expert above 1 need transport shm or nccl",
+       "the graph would hold the exchange of rows, and ranks of one process would wait for each "
+       "other inside a capture",
+       captured_exchanges_need_processes,
+       "cuda_graph.impl cuda_graph.modules model.pattern parallel.expert parallel.transport",
+       "model: {pattern: \"*E\"}, parallel: {data: 2, expert: 2}"},
   };
   return kRules;
 }

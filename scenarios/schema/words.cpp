@@ -54,7 +54,7 @@ const std::vector<std::string>& rule_names() {
     std::vector<std::string> names{"none"};
     const auto number = [](int i) { return std::string(i < 10 ? "0" : "") + std::to_string(i); };
     for (int i = 1; i <= 8; ++i) names.push_back("Y" + number(i));
-    for (int i = 0; i <= 55; ++i) names.push_back("L" + number(i));
+    for (int i = 0; i <= 56; ++i) names.push_back("L" + number(i));
     return names;
   }();
   return list;

@@ -23,7 +23,7 @@ ARE_EXAMPLES = ("tests/style/",)
 NOT_MEANT = {
     "tests/path_test.cpp", "tests/top/folder/name_test.cpp", "tests/top/folder/name_test.cu", "ci/none.sh",
     "engine/train/trainer_test.cpp", "scenarios/regressions/shrunk.yaml", "scenarios/regressions/activation-norm-out.yaml", "scenarios/regressions/activation-norm-out-2.yaml", "scenarios/a.yaml",
-    "scenarios/regressions/a.yaml", "L56"
+    "scenarios/regressions/a.yaml", "L57"
 }
 
 
@@ -94,8 +94,8 @@ def main():
     complaints = []
     for path in sorted(set(files)):
         complaints += complaints_of(str(path.relative_to(root)), path.read_text(), known)
-    if len(rules) != 8 + 56:
-        complaints.append(f"{NUMBERED[1]}: {len(rules)} rules, not Y01..Y08 and L00..L55")
+    if len(rules) != 8 + 57:
+        complaints.append(f"{NUMBERED[1]}: {len(rules)} rules, not Y01..Y08 and L00..L56")
     source.finish(complaints, len(files), "citations")
 
 

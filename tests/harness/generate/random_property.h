@@ -101,7 +101,7 @@ inline bool is_seen(const char* fault, const Property& property) {
 // Properties that change the microbatches, the depth or the graphs have one chunk: others of them
 // are not built, or have another depth.
 inline void leave_out_the_schedule(Scenario& s) {
-  s.parallel.pipeline = s.parallel.chunks = s.parallel.group = 1;
+  s.parallel.pipeline = s.parallel.chunks = s.parallel.group = s.parallel.expert = 1;
   s.parallel.schedule = PipelineSchedule::one_forward_one_backward;
   s.training.in_flight = std::min(s.training.in_flight, fewest_microbatches(s.training));
 }

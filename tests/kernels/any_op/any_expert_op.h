@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/moe/dispatch.h"
+#include "kernels/moe/exchange.h"
 #include "kernels/moe/expert_product.h"
 #include "kernels/moe/expert_state.h"
 #include "kernels/moe/router.h"
@@ -168,6 +169,49 @@ inline void draw(OpBuilder& b, ExpertWeightGradient<T>& op) {
         .start = drawn.start,
         .rows = drawn.rows,
         .dw = b.out<float>(drawn.experts * outputs, inputs)};
+}
+inline void draw(OpBuilder& b, ExchangeLayout& op) {
+  const auto ranks = b.between(1, 4), own = b.between(1, 5), experts = ranks * own;
+  const bool padded = b.chance(2);
+  const auto capacity = b.between(1, 6);
+  const auto rank = b.between(0, ranks - 1);
+  std::vector<std::int32_t> rows(ranks * experts), start;
+  for (std::int32_t& count : rows)
+    count = static_cast<std::int32_t>(b.between(0, padded ? capacity : b.one_of({0, 1, 40})));
+  std::int64_t behind = 0, most = 1, taken = 0;
+  for (std::int64_t e = 0; e < experts; ++e) {
+    start.push_back(static_cast<std::int32_t>(padded ? e * capacity : behind));
+    behind += rows[rank * experts + e];
+  }
+  for (std::int64_t source = 0; source < ranks; ++source) {
+    for (std::int64_t owner = 0; owner < ranks; ++owner) {
+      std::int64_t between = 0;
+      for (std::int64_t l = 0; l < own; ++l) between += rows[source * experts + owner * own + l];
+      most = std::max(most, between);
+      if (owner == rank) taken += between;
+    }
+  }
+  const std::int64_t places = ranks * (most + b.between(0, 3));
+  op = {.rows_of_ranks = b.place(ranks, experts, rows),
+        .start = b.place(1, experts, start),
+        .sent = b.out<std::int32_t>(1, places),
+        .back = b.out<std::int32_t>(1, padded ? experts * capacity : behind + b.between(1, 3)),
+        .taken = b.out<std::int32_t>(1, padded ? experts * capacity : taken + b.between(1, 3)),
+        .answered = b.out<std::int32_t>(1, places),
+        .own_start = b.out<std::int32_t>(1, own),
+        .own_rows = b.out<std::int32_t>(1, own),
+        .segment_start = b.out<std::int32_t>(ranks, own),
+        .segment_rows = b.out<std::int32_t>(ranks, own),
+        .rank = static_cast<std::int32_t>(rank),
+        .capacity = padded ? static_cast<std::int32_t>(capacity) : 0};
+}
+template <class T>
+inline void draw(OpBuilder& b, MoveRows<T>& op) {
+  const auto from = b.between(1, 20), to = b.between(1, 20), d = b.width<T>();
+  std::vector<std::int32_t> place;
+  for (std::int64_t r = 0; r < to; ++r)
+    place.push_back(static_cast<std::int32_t>(b.between(-1, from - 1)));
+  op = {.from = b.values<T>(from, d), .place = b.place(1, to, place), .to = b.out<T>(to, d)};
 }
 inline void draw(OpBuilder& b, CountPairs& op) {
   const DrawnRouting drawn(b);

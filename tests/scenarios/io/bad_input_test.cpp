@@ -420,7 +420,7 @@ TEST(Y06, RefusesValuesOutOfRange) {
 
 TEST(Y06, RefusesWordsThatAreNone) {
   for (const char* rest : {"cuda_graph: {impl: full}", "numerics: [fp16]", "data: {kind: json}",
-                           "expect: {error: L56}", "expect: {verdict: hold}",
+                           "expect: {error: L57}", "expect: {verdict: hold}",
                            "model: {mlp: {activation: 3}}", "data: {tail: \"\"}"}) {
     EXPECT_EQ(reading_rules(with_head(rest)), "Y06") << rest;
   }

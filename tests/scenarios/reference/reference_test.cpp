@@ -201,7 +201,7 @@ TEST(Keys, AreMarkedWithTheRulesThatLookAtThem) {
   EXPECT_THAT(rules_about(*find_key("offload.modules")), Contains("L26"));
   EXPECT_THAT(key_reference(Form::text),
               testing::HasSubstr("model.hidden: 32\n    width of the residual stream\n"));
-  EXPECT_EQ(rule_reference(Form::text, "L56"), "");
+  EXPECT_EQ(rule_reference(Form::text, "L57"), "");
 }
 
 TEST(Keys, AreCopiedOneByOne) {
@@ -253,7 +253,7 @@ TEST(JsonSchema, RefusesWhatOneKeyAloneMakesIllegal) {
                            "{schema: 1, name: a, checker: {hazards: yes}}",
                            "{schema: 1, name: a, expect: {counters: {no_such: 1}}}",
                            "{schema: 1, name: a, expect: {counters: {ops: {}}}}",
-                           "{schema: 1, name: a, expect: {error: L56}}",
+                           "{schema: 1, name: a, expect: {error: L57}}",
                            "{schema: 1, name: a, training: {optimizer: {betas: [0.9, 1]}}}"}) {
     EXPECT_FALSE(editor_accepts(text)) << text;
     EXPECT_FALSE(read_stage(text, "file.yaml").errors.empty()) << text;

@@ -523,6 +523,29 @@ inline const std::vector<Example>& examples() {
          s.parallel.group = 3;
        },
        [](Scenario& s) { s.parallel.group = 2; }},
+      {"L37", "parallel.transport", "shm",
+       [](Scenario& s) {
+         s.model.pattern = "*E";
+         s.parallel.data = s.parallel.expert = 2;
+       },
+       [](Scenario& s) { s.parallel.transport = Transport::shm; }},
+      {"L56", "parallel.expert", "2",
+       [](Scenario& s) {
+         s.model.pattern = "*E";
+         s.cuda_graph.impl = GraphImpl::none;
+         s.parallel.data = 6;
+         s.parallel.expert = 4;
+       },
+       [](Scenario& s) { s.parallel.expert = 2; }},
+      {"L56", "fsdp.reduction", "ordered",
+       [](Scenario& s) {
+         s.model.pattern = "*E";
+         s.cuda_graph.impl = GraphImpl::none;
+         s.fsdp.reduction = Reduction::nccl;
+         s.parallel.data = s.parallel.expert = 2;
+         s.parallel.transport = Transport::nccl;
+       },
+       [](Scenario& s) { s.fsdp.reduction = Reduction::ordered; }},
   };
   return list;
 }

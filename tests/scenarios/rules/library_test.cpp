@@ -11,6 +11,7 @@
 #include <set>
 
 #include "scenarios/documents/layout.h"
+#include "scenarios/expert_ranks.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
@@ -389,6 +390,36 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
        }},
       {"stages beside offloading",
        [](auto& s) { return s.parallel.pipeline > 1 && !s.offload.modules.empty(); }},
+      {"experts over ranks in eager passes",
+       [](auto& s) { return expert_ranks(s) > 1 && s.cuda_graph.impl == GraphImpl::none; }},
+      {"experts over ranks beside graphs of their router",
+       [](auto& s) {
+         return expert_ranks(s) > 1 && holds(s.cuda_graph.modules, GraphModule::moe_router);
+       }},
+      {"experts over ranks in processes",
+       [](auto& s) { return expert_ranks(s) > 1 && s.parallel.transport == Transport::shm; }},
+      {"experts over ranks of stages",
+       [](auto& s) { return expert_ranks(s) > 1 && s.parallel.pipeline > 1; }},
+      {"experts over ranks whose sizes the host reads",
+       [](auto& s) { return expert_ranks(s) > 1 && s.model.moe.host_sync; }},
+      {"experts over ranks with drop-and-pad",
+       [](auto& s) {
+         return expert_ranks(s) > 1 && s.model.moe.capacity_factor && s.model.moe.pad_to_capacity;
+       }},
+      {"replicas of experts that gather their weights",
+       [](auto& s) {
+         return expert_ranks(s) > 1 && expert_replicas(s) > 2 &&
+                s.fsdp.strategy == Sharding::optim_grads_params;
+       }},
+      {"replicas of experts whose ranks fold for each source",
+       [](auto& s) {
+         return expert_ranks(s) > 1 && expert_replicas(s) > 1 &&
+                s.fsdp.strategy == Sharding::no_shard;
+       }},
+      {"experts over ranks computed again",
+       [](auto& s) { return expert_ranks(s) > 1 && holds(s.model.recompute, Recompute::moe); }},
+      {"experts over ranks that save and load",
+       [](auto& s) { return expert_ranks(s) > 1 && !s.training.resume_at.empty(); }},
       {"chunks with a tied weight",
        [](auto& s) { return s.parallel.chunks > 1 && s.model.tied_embedding; }},
       {"gpipe with changing counts",

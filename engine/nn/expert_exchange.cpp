@@ -1,0 +1,131 @@
+#include "engine/nn/expert_exchange.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/core/fault.h"
+#include "kernels/moe/exchange.h"
+
+namespace lockstep {
+namespace {
+
+template <class T>
+Tensor<T> first_rows(Tensor<T> x, std::int64_t rows) {
+  return {x.data, rows, x.cols, x.pitch};
+}
+
+}  // namespace
+
+template <class T>
+ExpertExchange<T>::ExpertExchange(ScratchMaker maker, const Scenario& scenario, Communicator& ranks)
+    : communicator_(&ranks), buffer_(scenario), experts_(scenario.model.moe.experts) {
+  const std::int64_t rows = this->ranks() * buffer_.places;
+  sent_ = maker.make_lasting<T>(rows, scenario.model.hidden);
+  received_ = maker.make_lasting<T>(rows, scenario.model.hidden);
+}
+
+template <class T>
+ExpertPlaces ExpertExchange<T>::make_places(SavedMaker& maker) const {
+  const std::int64_t own = experts_ / ranks(), places = ranks() * buffer_.places;
+  const auto make = [&](const char* name, std::int64_t rows, std::int64_t cols) {
+    return maker.make_unnamed<std::int32_t>(name, rows, cols);
+  };
+  return {.rows_of_ranks = make("rows_of_ranks", ranks(), experts_),
+          .sent = make("rows_sent", 1, places),
+          .back = make("rows_back", 1, buffer_.rows),
+          .taken = make("rows_taken", 1, buffer_.owner_rows),
+          .answered = make("rows_answered", 1, places),
+          .own_start = make("own_start", 1, own),
+          .own_rows = make("own_rows", 1, own),
+          .segment_start = make("segment_start", ranks(), own),
+          .segment_rows = make("segment_rows", ranks(), own),
+          .used_places = buffer_.places,
+          .used_rows = buffer_.owner_rows,
+          .asked_places = buffer_.places};
+}
+
+template <class T>
+void ExpertExchange<T>::gather_rows(const PassContext& pass, int layer, Tensor<std::int32_t> rows,
+                                    const ExpertPlaces& places) const {
+  communicator_->all_gather(pass.stream, {"expert rows", layer}, places.rows_of_ranks.data,
+                            rows.data, static_cast<std::size_t>(experts_) * sizeof(std::int32_t));
+}
+
+template <class T>
+UsedRows ExpertExchange<T>::used_rows(const std::int32_t* rows_of_ranks) const {
+  const std::int64_t own = experts_ / ranks();
+  UsedRows used;
+  for (std::int64_t source = 0; source < ranks(); ++source) {
+    for (std::int64_t owner = 0; owner < ranks(); ++owner) {
+      std::int64_t between = 0;
+      for (std::int64_t local = 0; local < own; ++local)
+        between += rows_of_ranks[source * experts_ + owner * own + local];
+      used.places = std::max(used.places, between);
+      if (source == communicator_->rank()) used.of_source += between;
+      if (owner == communicator_->rank()) used.of_owner += between;
+    }
+  }
+  return used;
+}
+
+template <class T>
+void ExpertExchange<T>::find_places(const PassContext& pass, Tensor<std::int32_t> start,
+                                    const std::optional<UsedRows>& used,
+                                    ExpertPlaces& places) const {
+  if (used) {
+    const std::int64_t asked = std::clamp<std::int64_t>(used->places, 1, buffer_.places);
+    const std::int64_t before = std::exchange(places.asked_places, asked);
+    places.used_places = faulty("exchange-of-the-sizes-before", asked, before);
+    places.used_rows = std::clamp<std::int64_t>(used->of_owner, 1, buffer_.owner_rows);
+    places.is_empty = used->of_source + used->of_owner == 0;
+  }
+  const std::int64_t exchanged = ranks() * places.used_places;
+  pass.stream.submit(ExchangeLayout{.rows_of_ranks = places.rows_of_ranks,
+                                    .start = start,
+                                    .sent = places.sent.columns(0, exchanged),
+                                    .back = places.back,
+                                    .taken = places.taken.columns(0, places.used_rows),
+                                    .answered = places.answered.columns(0, exchanged),
+                                    .own_start = places.own_start,
+                                    .own_rows = places.own_rows,
+                                    .segment_start = places.segment_start,
+                                    .segment_rows = places.segment_rows,
+                                    .rank = static_cast<std::int32_t>(communicator_->rank()),
+                                    .capacity = buffer_.padded ? buffer_.capacity : 0});
+}
+
+template <class T>
+void ExpertExchange<T>::to_owners(const PassContext& pass, const char* purpose, int layer,
+                                  const ExpertPlaces& places, Tensor<T> from, Tensor<T> to) const {
+  exchange(pass, purpose, layer, places, from, places.sent, places.taken, to);
+}
+template <class T>
+void ExpertExchange<T>::to_sources(const PassContext& pass, const char* purpose, int layer,
+                                   const ExpertPlaces& places, Tensor<T> from, Tensor<T> to) const {
+  exchange(pass, purpose, layer, places, from, places.answered, places.back, to);
+}
+
+template <class T>
+void ExpertExchange<T>::exchange(const PassContext& pass, const char* purpose, int layer,
+                                 const ExpertPlaces& places, Tensor<T> from,
+                                 Tensor<std::int32_t> leaves, Tensor<std::int32_t> arrives,
+                                 Tensor<T> to) const {
+  const std::int64_t exchanged = ranks() * places.used_places;
+  move(pass, from, leaves.columns(0, exchanged), first_rows(sent_, exchanged));
+  const auto bytes = static_cast<std::size_t>(places.used_places * sent_.cols) * sizeof(T);
+  const bool joins = faulty("exchange-skipped-without-rows", true, !places.is_empty);
+  if (joins)
+    communicator_->all_to_all(pass.stream, {purpose, layer}, received_.data, sent_.data, bytes);
+  move(pass, first_rows(received_, exchanged), arrives.columns(0, to.rows), to);
+}
+
+template <class T>
+void ExpertExchange<T>::move(const PassContext& pass, Tensor<T> from, Tensor<std::int32_t> place,
+                             Tensor<T> to) const {
+  pass.stream.submit(MoveRows<T>{.from = from, .place = place, .to = to});
+}
+
+template class ExpertExchange<float>;
+template class ExpertExchange<bf16>;
+
+}  // namespace lockstep
