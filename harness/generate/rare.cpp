@@ -96,13 +96,18 @@ void draw_rare_model(Choices& c, RareSize rare, Scenario::Model& m) {
     case RareSize::many_documents:
       narrow_layers(m);
       few_experts(m.moe);
-      m.vocab = std::min<std::int64_t>(m.vocab, 64);
+      // Of two words each has more rows than a block of a sum.
+      m.vocab = c.one_in(2) ? 2 : std::min<std::int64_t>(m.vocab, 64);
       return;
     case RareSize::ends_of_the_vocabulary:
       narrow_layers(m);
       few_experts(m.moe);
+      if (c.one_in(3)) {  // Rows of a softmax are summed in pieces.
+        m.vocab = (std::int64_t{1} << c.between(7, 13)) * c.between(1, 3) + c.between(0, 2) - 1;
+        return;
+      }
       m.vocab = c.pick<std::int64_t>(
-          {2, 3, 65'535, 65'537, 100'000, 131'072, kMostVocabulary - 1, kMostVocabulary});
+          {2, 2, 3, 65'535, 65'537, 100'000, 131'072, kMostVocabulary - 1, kMostVocabulary});
       return;
     case RareSize::ends_of_the_experts:
       m.hidden = std::min<std::int64_t>(m.hidden, 32);

@@ -262,8 +262,8 @@ TEST(Nccl, ConnectsEachWayByATransferBeforeTheFirstStep) {
   for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
 }
 
-// A stage knows of the others' work what comes through its calls. Here the library moves nothing, and
-// the checker sees one process: each stage orders what it receives behind its own readers.
+// A stage knows of the others' work what comes through its calls. Here the library moves nothing,
+// and the checker sees one process: each stage orders what it receives behind its own readers.
 TEST(Nccl, HasStagesThatOrderWhatTheyReceiveThemselves) {
   for (const bool tied : {true, false}) {
     Scenario s;

@@ -173,7 +173,10 @@ TEST(Library, RefusedFilesAreRefusedByTheRuleTheyName) {
 
 TEST(Library, StaysSmallEnoughToRunInEveryBuild) {
   for (const Scenario& s : library()) {
-    EXPECT_LE(s.data.pack_length, 192) << s.name;  // Three of cuDNN's length classes.
+    // Three of cuDNN's length classes. Other layers take longer packs if they are narrow.
+    const bool attends = s.model.pattern.find('*') != std::string::npos;
+    EXPECT_LE(s.data.pack_length, attends ? 192 : 4200) << s.name;
+    EXPECT_LE(s.data.pack_length * s.model.hidden, 2 * 192 * 48) << s.name;
     EXPECT_LE(s.model.hidden, 48) << s.name;
     EXPECT_LE(s.training.steps, s.data.pack_length <= 16 ? 12 : 6) << s.name;
   }
