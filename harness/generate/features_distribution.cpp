@@ -69,12 +69,12 @@ std::string Distribution::table() const {
 
 // A rare trait is one of fp8 if no case of another precision has it.
 std::vector<std::pair<std::string, std::int64_t>> Distribution::met_in_fp8() const {
-  const auto of = [](Trait trait) { return static_cast<std::size_t>(trait); };
+  const auto of = [](Trait trait) { return static_cast<unsigned>(trait); };
   const std::size_t fp8 = of(Trait::fp8);
   std::vector<std::pair<std::string, std::int64_t>> met;
   for (std::size_t i = 0; i < trait_names().size(); ++i) {
     const bool is_own = i >= of(Trait::experts_in_fp8) && i <= of(Trait::a_zero_fp8_operand);
-    const bool is_key = i >= of(Trait::saves_qkv_linear);
+    const bool is_key = i >= of(Trait::saves_qkv_linear) && i <= of(Trait::a_history_of_many);
     if (can_meet(fp8, i) && (is_own || is_key || !trait_names()[i].rare))
       met.emplace_back(trait_names()[i].name, i < fp8 ? count(i, fp8) : count(fp8, i));
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "harness/generate/generator.h"
+#include "kernels/core/at.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/pass_order.h"
 #include "tests/engine/rendezvous/stores.h"
@@ -64,8 +65,7 @@ class Fp8Transports : public testing::Test {
     for (int rank = size - 1; rank >= 0; --rank)
       ranks.push_back(started_afar(words, rank, size, port, said_by(rank)));
     for (int rank = 0; rank < size; ++rank) {
-      EXPECT_EQ(ranks[static_cast<std::size_t>(size - 1 - rank)]->exit_status(), 0)
-          << slurp(said_by(rank)) << to_yaml(s);
+      EXPECT_EQ(at(ranks, size - 1 - rank)->exit_status(), 0) << slurp(said_by(rank)) << to_yaml(s);
     }
     return steps_of(slurp(said_by(0)));
   }

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "harness/inject/fault_table.h"
+#include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/submission/ops.h"
 
@@ -164,7 +165,7 @@ void expect_amax_of_what_is_stored() {
       const std::int64_t s = used_segment(op, r);
       for (std::int64_t c = 0; s >= 0 && c < stored.cols; ++c) {
         const std::uint32_t magnitude = bits(load(stored.row(r)[c])) & 0x7fffffffu;
-        std::uint32_t& word = want[static_cast<std::size_t>(s)];
+        std::uint32_t& word = at(want, s);
         word = std::max(word, magnitude);
       }
     }
