@@ -48,7 +48,7 @@ template <class T>
 void ExpertExchange<T>::gather_rows(const PassContext& pass, int layer, Tensor<std::int32_t> rows,
                                     const ExpertPlaces& places) const {
   communicator_->all_gather(pass.stream, {"expert rows", layer}, places.rows_of_ranks.data,
-                            rows.data, static_cast<std::size_t>(experts_) * sizeof(std::int32_t));
+                            rows.data, range_of(rows).bytes);
 }
 
 template <class T>

@@ -100,15 +100,29 @@ class Parts {
 
   void add_gradients() {
     const Parameters& parameters = loop_.parameters();
-    const std::string fold =
-        progress_.folds > 1 ? "gradient of rank " + std::to_string(rank_) + "/" : "gradient/";
     for (const ParameterView& p : parameters.views()) {
-      const Tensor<float> whole = parameters[p.index].gradient;
-      if (!whole) {  // The shard has taken every microbatch.
-        add({fold + p.name, p.full_rows, p.full_cols, p.first, false, {}}, p.gradient);
-      } else if (shards.empty() || shards.back().stored.name != fold + p.name) {
-        add({fold + p.name, p.full_rows, p.full_cols, 0, false, {}}, whole);
+      const Parameter& parameter = parameters[p.index];
+      if (!parameter.gradient) {  // The shard has taken every microbatch.
+        add({fold_of(rank_) + p.name, p.full_rows, p.full_cols, p.first, false, {}}, p.gradient);
+      } else if (shards.empty() || !shards.back().stored.name.ends_with("/" + p.name)) {
+        add_folds(p, parameter);
       }
+    }
+  }
+
+  // This rank's, or, of experts that lie apart, one for each rank whose rows they have.
+  void add_folds(const ParameterView& view, const Parameter& parameter) {
+    const ParameterSpec& spec = at(loop_.parameters().specs(), view.index);
+    for (std::int64_t source = 0; source < parameter.sources; ++source) {
+      const std::int64_t rank =
+          parameter.sources == 1 ? rank_ : rank_ - rank_ % parameter.sources + source;
+      add({fold_of(rank) + view.name,
+           view.full_rows,
+           view.full_cols,
+           spec.first_row() * spec.cols,
+           false,
+           {}},
+          parameter.of_source(source).gradient);
     }
   }
 
@@ -156,6 +170,9 @@ class Parts {
   std::vector<ResidentShard> shards;
 
  private:
+  std::string fold_of(std::int64_t rank) const {
+    return progress_.folds > 1 ? "gradient of rank " + std::to_string(rank) + "/" : "gradient/";
+  }
   static std::string of_layer(const ExpertState& expert) {
     return "/layers." + std::to_string(expert.layer);
   }

@@ -28,6 +28,7 @@
 #include "harness/run/failure.h"
 #include "harness/run/meeting_key.h"
 #include "harness/run/rendezvous_address.h"
+#include "scenarios/expert_ranks.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/pass_order.h"
 #include "scenarios/syntax/schema_text.h"
@@ -202,11 +203,12 @@ ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOp
                 const std::function<ExitStatus(const LocalRanks&)>& body) {
   const int count = static_cast<int>(ranks_of_run(scenario));
   const bool one_each = over_nccl(scenario, options.device, true);
-  const bool stages = scenario.parallel.pipeline > 1;
-  if (count % me.size != 0 || ((one_each || stages) && count != me.size)) {
+  const bool stages = scenario.parallel.pipeline > 1, experts = expert_ranks(scenario) > 1;
+  if (count % me.size != 0 || ((one_each || stages || experts) && count != me.size)) {
     throw RequestError(me.launcher + " started " + std::to_string(me.size) + " processes, but " +
                        (stages ? "parallel.data x parallel.pipeline" : "parallel.data") + " is " +
-                       std::to_string(count));
+                       std::to_string(count) +
+                       (experts ? ", and parallel.expert needs a process for each rank" : ""));
   }
   const bool over_the_host = !one_each && scenario.cuda_graph.impl == GraphImpl::full_iteration;
   if (over_the_host && options.device == "cuda") throw NoDevice(lacking(scenario, options.device));

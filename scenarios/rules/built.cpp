@@ -105,11 +105,9 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
      with_experts_apart<[](const Scenario& s) { return s.cuda_graph.shared_memory; }>},
     {"parallel.expert", "with offload.modules expert_fc1 or moe_act", false, "1",
      with_experts_apart<offloads_experts>},
-    // An operand of an expert would need its largest element over several ranks.
+    // An expert's rows of different sources have exponents of their own.
     {"parallel.expert", "with numerics fp8", false, "1",
      with_experts_apart<[](const Scenario& s) { return holds(s.numerics, Numerics::fp8); }>},
-    {"parallel.expert", "with training.resume_at within a step", false, "1",
-     with_experts_apart<resumes_within_a_step>},
     {"parallel.expert", "with parallel.transport nccl", false, "1",
      with_experts_apart<[](const Scenario& s) { return s.parallel.transport == Transport::nccl; }>},
     {"parallel.pipeline", "", true, "1", [](const Scenario& s) { return s.parallel.pipeline > 1; }},

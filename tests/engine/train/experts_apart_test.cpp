@@ -147,6 +147,37 @@ void run_and_save(const Scenario& scenario, const DataSource& data, const std::s
   });
 }
 
+// The same within a step, where each rank has folded its own gradients, or all of them together.
+TEST(ExpertsApart, GoOnWithinAStep) {
+  for (const Sharding strategy : kStrategies) {
+    Scenario one = base();
+    one.fsdp.strategy = strategy;
+    one.training.eval_every = 0;
+    one.training.steps = 2;
+    const auto data = open_data(one);
+    const Outcome want = run_whole(one, *data);
+    const TemporaryFolder folder;
+    for (const std::int64_t saves : {1, 3, 6}) {
+      const std::string path = folder / std::to_string(saves);
+      Scenario first = one;
+      first.parallel.expert = saves;
+      Device device(open_device_under_test({}));
+      run_ranks(device, 6, 1, [&](Communicator& communicator) {
+        Trainer trainer(device, first, *data, {.communicator = &communicator});
+        trainer.step();
+        trainer.accumulate(2);
+        trainer.save(path);
+      });
+      for (const std::int64_t loads : {1, 2, 6}) {
+        Scenario second = one;
+        second.parallel.expert = loads;
+        EXPECT_EQ(want.digest, run_whole(second, *data, {}, nullptr, path).digest)
+            << word(strategy) << saves << " to " << loads;
+      }
+    }
+  }
+}
+
 // Any number of ranks with experts goes on from where another has saved.
 TEST(ExpertsApart, GoOnFromACheckpointOfOthers) {
   for (const Sharding strategy : kStrategies) {
