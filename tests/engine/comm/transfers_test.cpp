@@ -248,6 +248,47 @@ TEST(Groups, MeetWithoutTheOthers) {
   }
 }
 
+// Ranks that have two groups in common make calls of both in turn. Who is ahead has sent a letter
+// of the next group already.
+void gather_in_two_groups(Communicator& ranks, Device& device) {
+  const int own = ranks.rank();
+  const auto all = ranks.group({0, 1, 2, 3});
+  const auto pair = ranks.group(own < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3});
+  const Stream one(device, "one"), other(device, "other");
+  const DeviceBuffer from(device, 8), of_all(device, 32), of_pair(device, 16);
+  for (int round = 0; round < 20; ++round) {
+    one.synchronize();
+    one.fill(from.data(), static_cast<std::uint8_t>(10 * own + round), 8);
+    one.synchronize();
+    all->all_gather(one, {"all"}, of_all.data(), from.data(), 8);
+    pair->all_gather(other, {"pair"}, of_pair.data(), from.data(), 8);
+    one.synchronize();
+    other.synchronize();
+    Bits got(32), got_pair(16);
+    one.copy(got.data(), of_all.data(), 32, CopyKind::device_to_host);
+    one.copy(got_pair.data(), of_pair.data(), 16, CopyKind::device_to_host);
+    one.synchronize();
+    for (int r = 0; r < 4; ++r) EXPECT_EQ(got[8 * r], 10 * r + round);
+    for (int r = 0; r < 2; ++r) EXPECT_EQ(got_pair[8 * r], 10 * (own - own % 2 + r) + round);
+  }
+  ranks.barrier();
+}
+
+TEST(Groups, KeepTheirLettersApart) {
+  Device device(open_sim({}));
+  run_ranks(device, 4, 5, [&](Communicator& ranks) { gather_in_two_groups(ranks, device); });
+  for (const Over over : {Over::memory, Over::network}) {
+    const Stores stores(over, 4);
+    Processes processes(4, [&](int rank) {
+      const auto store = stores.join(rank, kDeadline);
+      Device own(open_sim({}));
+      gather_in_two_groups(*make_store_communicator(own, *store), own);
+      return testing::Test::HasFailure() ? 2 : 0;
+    });
+    for (const Ended& ended : processes.end()) EXPECT_EQ(ended.status, 0) << ended.words;
+  }
+}
+
 TEST(Groups, SayWhichRankIsLost) {
   for (const Over over : {Over::memory, Over::network}) {
     const Stores stores(over, 4);

@@ -209,6 +209,36 @@ TEST(BufferPlan, SlotsHoldTheirUnitsAndNeighboursOfThePoolTakeTurns) {
   }));
 }
 
+// Each rank cuts its own experts over the ranks that have the same ones, and everything else over
+// all ranks.
+TEST(ShardLayout, CutsExpertsOverTheirReplicas) {
+  ASSERT_TRUE(rc::check([] {
+    Scenario s;
+    s.model.pattern = *rc::gen::element("E", "*EM", "E-E");
+    s.model.moe.experts = 12;
+    s.fsdp.strategy = *rc::gen::element(Sharding::optim, Sharding::optim_grads_params);
+    s.fsdp.unit = {*rc::gen::inRange<std::int64_t>(1, 3)};
+    s.parallel.expert = *rc::gen::element(2, 3, 6);
+    s.parallel.data = s.parallel.expert * *rc::gen::inRange(1, 4);
+    const auto ranks = static_cast<int>(s.parallel.data);
+    const ParameterList list(s.model, expert_place(s, 0));
+    const ShardLayout layout(list, s, ranks, *rc::gen::arbitrary<bool>());
+    std::vector<std::int64_t> owned(list.specs.size());
+    for (const Bucket& bucket : layout.buckets) {
+      RC_ASSERT(layout.ranks_of(bucket) * bucket.sources == ranks);
+      RC_ASSERT(layout.gradients(bucket) == bucket.shard * ranks);
+      for (const Extent& extent : bucket.extents) {
+        const ParameterSpec& spec = list.specs[static_cast<std::size_t>(extent.parameter)];
+        RC_ASSERT(bucket.sources == spec.place.ranks);
+        for (int r = 0; r < ranks; ++r)
+          owned[static_cast<std::size_t>(spec.index)] += layout.own(bucket, extent, r).rows;
+      }
+    }
+    for (const ParameterSpec& spec : list.specs)
+      RC_ASSERT(owned[static_cast<std::size_t>(spec.index)] == spec.norm_rows() * spec.place.ranks);
+  }));
+}
+
 // The largest class has the pool; of equally large ones the first in the model.
 TEST(BufferPlan, GivesThePoolToTheLargestClass) {
   Scenario s;

@@ -115,8 +115,10 @@ RC_GTEST_PROP(ShardingPlan, IsTheEngines, ()) {
   s.fsdp.double_buffer = *rc::gen::arbitrary<bool>();
   s.fsdp.persist_buf_on_alloc_fail = *rc::gen::arbitrary<bool>();
   s.model.tied_embedding = *rc::gen::arbitrary<bool>();
+  s.parallel.expert = *rc::gen::element<std::int64_t>(1, s.parallel.data);
+  s.model.moe.experts = 12;
   const ShardingPlan plan = plan_sharding(s);
-  const ParameterList list(s.model);
+  const ParameterList list(s.model, expert_place(s, 0));
   const ShardLayout layout(list, s, static_cast<int>(s.parallel.data),
                            s.numerics.front() == Numerics::bf16);
   RC_ASSERT(layout.buckets.size() == plan.buckets.size());
@@ -126,7 +128,8 @@ RC_GTEST_PROP(ShardingPlan, IsTheEngines, ()) {
   for (const PlannedBucket& bucket : plan.buckets) ours.push_back(bucket.elements);
   for (const Bucket& bucket : layout.buckets) {
     theirs.push_back(0);
-    for (const Extent& extent : bucket.extents) theirs.back() += extent.rows * extent.width;
+    for (const Extent& extent : bucket.extents)
+      theirs.back() += extent.rows * extent.width * bucket.sources;
   }
   std::sort(ours.begin(), ours.end());
   std::sort(theirs.begin(), theirs.end());

@@ -57,6 +57,25 @@ TEST(Shards, WithoutShardingEachRankHoldsAll) {
   EXPECT_THAT(gap(true, {all, all}), testing::HasSubstr("twice"));
 }
 
+// Two ranks share the experts of a replica; everything else is whole on each, or cut over all.
+TEST(Shards, ExpertsAreWholeOnEachGroupOfRanks) {
+  const std::vector<ParameterShape> parameters{{"a", -1, 3, 2},
+                                               {"layers.0.experts.fc1.weight", 0, 2, 2}};
+  const auto gap_of = [&](bool sharded, const std::vector<std::vector<ParameterView>>& ranks) {
+    return uncovered(parameters, sharded, ranks, 1, 2);
+  };
+  const std::vector<ParameterView> first{part(0, 0, 6), part(1, 0, 2)},
+      second{part(0, 0, 6), part(1, 2, 2)};
+  EXPECT_EQ(gap_of(false, {first, second, first, second}), "");
+  EXPECT_EQ(gap_of(false, {first, second, second, second}),
+            "the ranks hold nowhere: layers.0.experts.fc1.weight from element 0");
+  EXPECT_EQ(gap_of(false, {first, first, first, second}),
+            "the ranks hold twice: layers.0.experts.fc1.weight from element 0");
+  EXPECT_EQ(gap_of(true, {{part(0, 0, 6), part(1, 0, 1)}, {part(1, 2, 1)}, {part(1, 1, 1)},
+                          {part(1, 3, 1)}}),
+            "");
+}
+
 TEST(RankCounters, WorkAddsUpAndStructureMustAgree) {
   Counters first{{Counter::graph_replays, 4},
                  {Counter::collectives, 9},
