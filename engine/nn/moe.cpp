@@ -67,7 +67,7 @@ MoeScratch<T>::MoeScratch(ScratchMaker maker, const Scenario& scenario, Communic
   if (experts != nullptr) {
     exchange.emplace(maker, scenario, *experts);
     for (Tensor<T>* const owned : {&owned_y, &owned_dy, &owned_dbuffer})
-      *owned = maker.make<T>(buffer.owner_rows, model.hidden);
+      *owned = maker.make_lasting<T>(buffer.owner_rows, model.hidden);
   }
   dweights = maker.make<float>(tokens, m.top_k);
   dlogits = maker.make<float>(tokens, m.experts);

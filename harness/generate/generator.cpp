@@ -424,7 +424,8 @@ void draw_experts_apart(Choices& c, Scenario& s) {
   s.parallel.expert = c.pick(ranks);
   if (s.cuda_graph.impl == GraphImpl::partial) leave_experts_out_of_graphs(s);
   const auto works = [&] { return check_legality(s).empty() && check_built(s).empty(); };
-  if (!works()) s.training.resume_at.clear(), s.cuda_graph.shared_memory = false;
+  if (!works()) s.training.resume_at.clear();
+  if (!works()) s.cuda_graph.shared_memory = false;
   if (!works() || !does_what_it_asks(s)) s = before;
 }
 

@@ -61,9 +61,8 @@ bool with_experts_apart(const Scenario& scenario) {
   return expert_ranks(scenario) > 1 && asked(scenario);
 }
 
-bool offloads_experts(const Scenario& scenario) {
-  return holds(scenario.offload.modules, OffloadModule::expert_fc1) ||
-         holds(scenario.offload.modules, OffloadModule::moe_act);
+bool drops_and_pads(const Scenario& scenario) {
+  return scenario.model.moe.capacity_factor && scenario.model.moe.pad_to_capacity;
 }
 
 bool resumes_within_a_step(const Scenario& scenario) {
@@ -100,11 +99,21 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     {"parallel.expert", "", true, "1", [](const Scenario& s) { return s.parallel.expert > 1; }},
     // The exchange of rows would be a node of the graph.
     {"parallel.expert", "with experts in a graph", false, "1", captures_exchange},
-    // The plan of shared memory, and that of offloading, know the buffers of one rank alone.
-    {"parallel.expert", "with cuda_graph.shared_memory", false, "1",
-     with_experts_apart<[](const Scenario& s) { return s.cuda_graph.shared_memory; }>},
-    {"parallel.expert", "with offload.modules expert_fc1 or moe_act", false, "1",
-     with_experts_apart<offloads_experts>},
+    // The plan of shared memory, and that of offloading, know the buffers of one source alone. With
+    // drop-and-pad those of an owner are as large.
+    {"parallel.expert", "with cuda_graph.shared_memory, without drop-and-pad", false, "1",
+     with_experts_apart<[](const Scenario& s) {
+       return s.cuda_graph.shared_memory && !drops_and_pads(s);
+     }>},
+    {"parallel.expert", "with offload.modules moe_act, without drop-and-pad", false, "1",
+     with_experts_apart<[](const Scenario& s) {
+       return holds(s.offload.modules, OffloadModule::moe_act) && !drops_and_pads(s);
+     }>},
+    // It would move the input on the source, while the owner keeps another for its backward pass.
+    {"parallel.expert", "with offload.modules expert_fc1", false, "1",
+     with_experts_apart<[](const Scenario& s) {
+       return holds(s.offload.modules, OffloadModule::expert_fc1);
+     }>},
     // An expert's rows of different sources have exponents of their own.
     {"parallel.expert", "with numerics fp8", false, "1",
      with_experts_apart<[](const Scenario& s) { return holds(s.numerics, Numerics::fp8); }>},

@@ -71,9 +71,10 @@ TEST(Shards, ExpertsAreWholeOnEachGroupOfRanks) {
             "the ranks hold nowhere: layers.0.experts.fc1.weight from element 0");
   EXPECT_EQ(gap_of(false, {first, first, first, second}),
             "the ranks hold twice: layers.0.experts.fc1.weight from element 0");
-  EXPECT_EQ(gap_of(true, {{part(0, 0, 6), part(1, 0, 1)}, {part(1, 2, 1)}, {part(1, 1, 1)},
-                          {part(1, 3, 1)}}),
-            "");
+  EXPECT_EQ(
+      gap_of(true,
+             {{part(0, 0, 6), part(1, 0, 1)}, {part(1, 2, 1)}, {part(1, 1, 1)}, {part(1, 3, 1)}}),
+      "");
 }
 
 TEST(RankCounters, WorkAddsUpAndStructureMustAgree) {
