@@ -89,6 +89,21 @@ TEST_F(CommandLine, DescribesThePiecesOfTheModelAndTheirSlots) {
                         "  piece 1, chunk 1 of stage 0: M-, slots 1\n"));
 }
 
+TEST_F(CommandLine, DescribesTheRanksThatShareExperts) {
+  const std::string start =
+      "schema: 1\nname: a\nmodel: {pattern: \"*E\", moe: {experts: 6}}\ncuda_graph: {impl: none}\n"
+      "parallel: {data: 4, expert: ";
+  EXPECT_THAT(run_lockstep("describe " + folder_.file("one.yaml", start + "1}\n")).out,
+              Not(HasSubstr("\nexperts:")));
+  EXPECT_THAT(run_lockstep("describe " + folder_.file("two.yaml", start + "2}\n")).out,
+              HasSubstr("\nexperts: each layer's 6 lie over 2 ranks\n"
+                        "  experts 0 to 2: ranks 0, 2\n"
+                        "  experts 3 to 5: ranks 1, 3\n"
+                        "  exchange of rows: ranks 0, 1\n"
+                        "  exchange of rows: ranks 2, 3\n"
+                        "  accumulators of an expert's gradient: 2, one for each source\n"));
+}
+
 TEST_F(CommandLine, DescribeNamesABucketThatNothingTakes) {
   const std::string start = "schema: 1\nname: a\ncuda_graph: {max_packed_seqs: ";
   const std::string unused = folder_.file("unused.yaml", start + "[8, 64]}\n");
