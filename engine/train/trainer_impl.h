@@ -52,14 +52,13 @@ struct Trainer::Impl {
   void clear_gradients();
   void draw_ahead();
   void load_state(const StepData& data, bool training);
-  // What a unit's rows or weights wait for is theirs alone, so the calls have a place of their own.
+  // The sums of a unit wait for its own gradients alone, so they have a place of their own.
   StepLocationScope at_unit(const Unit& unit) {
     return {device, unit.kind == Unit::Kind::blocks ? unit.first_layer : -1, device.place.part};
   }
   void sum_gradients(const Stream& stream);
   void optimize();
   void update_shards(const Stream& stream);
-  bool gathers_late() const;  // Behind the updates of all units: never, but by a planted fault.
   void update_weights(const Stream& stream, int first, int end);
   AdamW update_of(const ParameterView& parameter);
 

@@ -51,9 +51,6 @@ DeclaredOrder declared_order(const Scenario& scenario) {
       .copies_may_be_empty = scenario.model.moe.host_sync,
       .gradient_slots = scenario.fsdp.strategy == Sharding::optim_grads ||
                         scenario.fsdp.strategy == Sharding::optim_grads_params,
-      .weights_stay = (scenario.fsdp.strategy == Sharding::optim ||
-                       scenario.fsdp.strategy == Sharding::optim_grads) &&
-                      !scenario.fp8.param_gather,
       .whole_steps = scenario.cuda_graph.impl == GraphImpl::full_iteration,
       .inputs_leave = scenario.parallel.pipeline > 1 && !scenario.offload.modules.empty()};
   const std::vector<Scenario::Block> blocks = scenario.blocks();
@@ -137,8 +134,7 @@ void NeededOrder::justify(const Item& item, const std::vector<Touch>& touches) {
     needed.join(rank.throttled);
     needed.join(rank.reused);
   }
-  const bool behind_update = declared_.weights_stay && item.work.place.microbatch < 0;
-  if (item.lane == Lane::gathers && !behind_update) needed.join(rank.outside_of_passes);
+  if (item.lane == Lane::gathers) needed.join(rank.outside_of_passes);
   if (item.lane == Lane::copies_out && declared_.rotates) needed.join(rank.brought_back);
   if (declared_.inputs_leave && item.stream == "receive forward") needed.join(rank.submitted);
   // A transfer to another stage forks from compute, which may have waited for copies before.

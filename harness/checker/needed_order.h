@@ -48,7 +48,6 @@ struct DeclaredOrder {
   // is copied back for its backward pass.
   std::vector<bool> ends_a_chunk = {};
   bool gradient_slots = false;  // Units take turns in slots for gradients.
-  bool weights_stay = false;    // A unit's are gathered behind its own update.
   bool whole_steps = false;     // Graphs hold whole steps.
   // Stages offload: one receives its input into memory that other tensors have had, behind all of
   // compute, and copies back wait for what compute waits for, as the gradient of another stage.

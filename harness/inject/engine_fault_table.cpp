@@ -352,7 +352,6 @@ constexpr std::array kEngineFaults{
     FaultRow{"vectors-decay", kIndex, "weights: gain bias"},
     FaultRow{"wait-for-the-first-microbatch-alone", kRace, "hazard: loader"},
     FaultRow{"warm-up-ends-a-step-early", kIndex, "norm: learning_rate"},
-    FaultRow{"weights-gathered-behind-every-update", kCost, "costs: need"},
     FaultRow{"weights-leave-while-they-are-gathered", kTeardown, "hazard: gather"},
     FaultRow{"weights-not-gathered-after-the-optimizer", kStale, "bits; vacuous", kNeedsShards},
     FaultRow{"wrapped-handler-runs-twice", kWarmup, "contract; hazard; bits; vacuous"},
