@@ -57,6 +57,8 @@ void keep_no_other_codes(Scenario& s) {
 // apply.
 InvalidCase edited_by(std::size_t which, const Scenario& legal, Choices& choices) {
   InvalidCase near{"", "", legal};
+  // Ranks that share experts ask for ranks, experts and transports that an edit may take away.
+  near.scenario.parallel.expert = 1;
   if (which < invalid_edits().size()) {
     if (!invalid_edits()[which].breaks(near.scenario, choices)) return near;
     near.rule = invalid_edits()[which].rule;

@@ -289,7 +289,8 @@ RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& referen
     }
     if (outcome.holds() || is_of_looks(outcome, checker)) checker.throw_found();
     if (judges_order && outcome.holds()) {
-      outcome.needless = needed.finding();
+      // What ranks that share experts wait for in each other is not told to the judge yet.
+      if (one.scenario.parallel.expert == 1) outcome.needless = needed.finding();
       add_overlap(*outcome.costs, needed);
     }
     if (logs && outcome.holds()) outcome.redundant_edges = redundant_edges(log);

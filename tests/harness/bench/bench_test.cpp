@@ -164,7 +164,7 @@ TEST(Bench, ARandomCaseWaitsForItsDeviceSomeDozenTimes) {
     return found == table.end() ? DispatchCount{} : *found;
   };
   EXPECT_GT(count_of("host waits").median, 0);
-  EXPECT_LT(count_of("host waits").median, 150);
+  EXPECT_LT(count_of("host waits").median, 200);  // Up to 8 ranks wait.
   for (const char* call :
        {"allocations", "pinned allocations", "ops", "copies", "waits", "captures", "delays"}) {
     EXPECT_GT(count_of(call).most, 0) << call;
