@@ -25,7 +25,7 @@ class NormSequence {
   void clear_unused(const Stream& stream) const;
   // Whether this rank has rows of the parameters [first, end), by index.
   bool has_own_rows(int first, int end) const;
-  // Sums them.
+  // Adds up the squares of each such row.
   void sum_own_rows(const Stream& stream, int first, int end) const;
   void exchange(const Stream& stream) const;
   // [1, rows of all parameters in index order]

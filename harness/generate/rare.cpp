@@ -96,7 +96,7 @@ void draw_rare_model(Choices& c, RareSize rare, Scenario::Model& m) {
     case RareSize::many_documents:
       narrow_layers(m);
       few_experts(m.moe);
-      // Of two words each has more rows than a block of a sum.
+      // Each of two words has more rows than a block of a sum.
       m.vocab = c.one_in(2) ? 2 : std::min<std::int64_t>(m.vocab, 64);
       return;
     case RareSize::ends_of_the_vocabulary:

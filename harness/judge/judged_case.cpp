@@ -289,7 +289,7 @@ RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& referen
     }
     if (outcome.holds() || is_of_looks(outcome, checker)) checker.throw_found();
     if (judges_order && outcome.holds()) {
-      // What ranks that share experts wait for in each other is not told to the judge yet.
+      // The judge does not know yet what ranks that share experts wait for in each other.
       if (one.scenario.parallel.expert == 1) outcome.needless = needed.finding();
       add_overlap(*outcome.costs, needed);
     }

@@ -18,7 +18,8 @@ def ranks_over_nccl(lockstep, path, report):
                    stderr=subprocess.DEVNULL, check=False)
     scenario = json.loads(report.read_text()).get("scenario") or {}
     parallel = scenario.get("parallel") or {}
-    return parallel.get("data", 1) if parallel.get("transport") == "nccl" else 0
+    ranks = parallel.get("data", 1) * parallel.get("pipeline", 1)
+    return ranks if parallel.get("transport") == "nccl" else 0
 
 
 def complaint(name, ranks):
@@ -36,9 +37,11 @@ def complaint(name, ranks):
 
 def test_itself(lockstep, folder):
     asked = folder / "asked.yaml"
-    words = 'schema: 1\nname: asked\nmodel: {pattern: "M"}\n%s\n'
+    words = 'schema: 1\nname: asked\nmodel: {pattern: "MMM"}\n%s\n'
     for text, want in {
         "parallel: {data: 2, transport: nccl}": 2,
+        "parallel: {data: 2, pipeline: 3, transport: nccl}": 6,
+        "parallel: {pipeline: 2, transport: nccl}": 2,
         "parallel:\n  # data: 2\n  transport: \"nccl\"\n  data: 8\ntraining: {steps: 2}": 8,
         '"parallel": {"data": 16, "transport": "nccl"}': 16,
         "parallel: {data: 2, transport: shm}": 0,
