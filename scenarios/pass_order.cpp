@@ -106,9 +106,9 @@ std::vector<std::int64_t> chunk_slots(const Scenario& scenario, std::int64_t sta
   // a forward pass the most are in flight if its group is whole, or ends with it: a group that is
   // cut short has more in flight in the later chunks than whole groups have.
   const std::int64_t all = most_microbatches(scenario.training);
+  const std::int64_t group = stage_schedule(scenario, stage, all).group;
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
     for (std::int64_t m = 0; m < all; ++m) {
-      const std::int64_t group = stage_schedule(scenario, stage, all).group;
       for (const std::int64_t count : {m + 1, std::min(all, (m / group + 1) * group), all}) {
         const StageSchedule part = stage_schedule(scenario, stage, count);
         slots[chunk] = std::max(slots[chunk], in_flight_behind(part, chunk, m));

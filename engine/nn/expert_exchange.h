@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// Where the rows of one microbatch lie: the operands of ExchangeLayout. A slot has them.
+// The operands of ExchangeLayout, which say where the rows of a slot's microbatch lie.
 struct ExpertPlaces {
   Tensor<std::int32_t> rows_of_ranks;                // [X, E]
   Tensor<std::int32_t> sent, back, taken, answered;  // [1, X * S], [1, R], [1, Q], [1, X * S]

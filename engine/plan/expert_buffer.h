@@ -15,8 +15,8 @@ struct ExpertBuffer {
   std::int64_t rows;
   std::int32_t capacity;  // 0: dropless.
   bool padded;
-  // Where experts lie on several ranks: rows of the buffer in which a rank has those of its own
-  // experts, from all ranks, and the most rows that one rank sends to another.
+  // These two are for experts on several ranks. A rank's buffer for its own experts has
+  // `owner_rows` rows, from all ranks; `places` is the most rows that one rank sends to another.
   std::int64_t owner_rows, places;
 };
 

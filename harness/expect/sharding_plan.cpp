@@ -164,8 +164,8 @@ std::int64_t reductions_of(const ShardingPlan& plan, const auto& counts) {
   return calls;
 }
 
-// Where experts lie on several ranks, each layer of them exchanges the rows of a microbatch: once
-// their number, then the rows themselves in both directions, and their gradients likewise.
+// Each layer of experts on several ranks exchanges the rows of a microbatch: their number once,
+// then the rows themselves in both directions, and their gradients likewise.
 std::int64_t expert_exchanges(const Scenario& scenario, std::int64_t microbatches, bool trains) {
   const std::string& pattern = scenario.model.pattern;
   if (expert_ranks(scenario) == 1) return 0;

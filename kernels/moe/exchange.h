@@ -61,7 +61,7 @@ LOCKSTEP_HD std::int32_t place_between(const ExchangeLayout& op, std::int64_t so
   for (std::int64_t l = 0; l < local; ++l) place += exchanged_rows(op, source, owner, l);
   return place;
 }
-// What this rank sends to another for its expert `local`.
+// Returns the rows that this rank sends to `owner` for its expert `local`.
 LOCKSTEP_HD ExchangedRows rows_to(const ExchangeLayout& op, std::int64_t owner,
                                   std::int64_t local) {
   const auto places = static_cast<std::int32_t>(op.sent.cols / op.rows_of_ranks.rows * owner);
