@@ -16,6 +16,8 @@
 #include "kernels/core/contract.h"
 #include "kernels/ops/attention.h"
 #include "kernels/ops/cudnn_attention.h"
+#include "kernels/ops/fp8.h"
+#include "kernels/ops/linear.h"
 #include "kernels/ops/optimizer.h"
 #include "scenarios/documents/layout.h"
 
@@ -91,6 +93,26 @@ double copy_rate(const BenchStream& own, void* memory, std::size_t bytes) {
   return kCopies * static_cast<double>(bytes) / seconds;
 }
 
+// A product that has no workspace is done by our own kernel (kernels/ops/linear.h).
+template <class Op>
+std::optional<Submission> without_workspace(const Submission& op) {
+  if (!op.as<Op>()) return {};
+  Op own = *static_cast<const Op*>(op.op());
+  own.workspace = {};
+  return Submission(own);
+}
+template <class... Ops>
+std::optional<Submission> first_without_workspace(const Submission& op) {
+  std::optional<Submission> own;
+  (void)((own = without_workspace<Ops>(op)) || ...);
+  return own;
+}
+std::optional<Submission> by_own_kernel(const Submission& op) {
+  return first_without_workspace<LinearForward<bf16>, LinearInputGradient<bf16>,
+                                 LinearWeightGradient<bf16>, Fp8LinearForward,
+                                 Fp8LinearInputGradient, Fp8LinearWeightGradient>(op);
+}
+
 // An eager step whose ops are timed.
 class TimedStep : public RecordedStep {
  public:
@@ -121,6 +143,11 @@ class TimedStep : public RecordedStep {
   // Seconds of the library on the op's operands, by its clock.
   double library_seconds(const Submission& op) {
     return time([&](BackendStream* stream) { backend().submit_fastest(stream, op); });
+  }
+  // Seconds of our own kernel on the operands of a product; 0 if the op is none.
+  double own_seconds(const Submission& op) {
+    const std::optional<Submission> own = by_own_kernel(op);
+    return own ? time([&](BackendStream* stream) { backend().submit(stream, *own); }) : 0;
   }
   // A copy that reads and writes as many bytes as an op does, but for some of a page, by the op's
   // own clock. 0 where the rate of a large copy says as much.
@@ -218,6 +245,7 @@ KernelTimes time_kernels(const Scenario& given, const std::string& device_kind,
     times.list.push_back(step.time(text, entry));
     KernelTime& made = times.list.back();
     made.ceiling = by_library ? step.library_seconds(entry.op) : cudnn_ceiling(cudnn, entry.op);
+    if (by_library) made.own = step.own_seconds(entry.op);
     if (made.work.bound == Bound::bandwidth) made.copy = step.copy_seconds(made.work.bytes);
     const bool by_copy =
         made.ceiling == 0 && made.work.bound == Bound::bandwidth && times.copy_bytes_per_second > 0;

@@ -21,6 +21,8 @@ struct KernelTime {
                        // 0 is not known.
   double copy = 0;  // Seconds of a copy of as many bytes, timed as the op was: it starts and ends
                     // too. 0: not asked.
+  double own = 0;   // Seconds of lockstep's own kernel for a product that a library has too, which
+                    // it runs where none of the library's algorithms is admitted. 0: there is none.
 };
 struct KernelTimes {
   std::string no_cudnn;  // Why attention has no ceiling; "" where it has one, or needs none.

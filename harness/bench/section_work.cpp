@@ -31,9 +31,11 @@ void print_kernel(const KernelTime& one) {
       formatted("%8.1f %-7s", (moves ? one.work.bytes * 1e-9 : one.work.flop * 1e-12) / one.seconds,
                 moves ? "GB/s" : "TFLOP/s")};
   if (one.ceiling > 0) cells.push_back(formatted("%.1f %%", one.ceiling / one.seconds * 100));
-  print_fitted(kernel_columns().row(
-      cells, one.copy > 0 ? formatted("%5.1f %% of a copy of as much", one.copy / one.seconds * 100)
-                          : ""));
+  std::string beside;
+  if (one.copy > 0)
+    beside = formatted("%5.1f %% of a copy of as much", one.copy / one.seconds * 100);
+  if (one.own > 0) beside = formatted("%5.1f %% our own kernel", one.ceiling / one.own * 100);
+  print_fitted(kernel_columns().row(cells, beside));
 }
 
 boost::json::object to_json(const KernelTime& one) {
@@ -42,6 +44,7 @@ boost::json::object to_json(const KernelTime& one) {
           {"seconds", one.seconds},
           {"ceiling_seconds", one.ceiling},
           {"copy_seconds", one.copy},
+          {"own_kernel_seconds", one.own},
           {"flop", one.work.flop},
           {"bytes", one.work.bytes}};
 }

@@ -15,32 +15,41 @@ __device__ __forceinline__ std::uint32_t kept_address(const void* shared) {
   return address;
 }
 
-// An mbarrier between the threads that fill a buffer and those that use it. A phase is over when
-// `count` threads have arrived. It is awaited by its parity: 0 for the first, 1 for the second, 0
-// for the third.
-struct alignas(8) Barrier {
-  std::uint64_t word;
+// An mbarrier between the threads that fill a buffer and those that use it, by its address in
+// shared memory. A phase is over when as many threads as it was initialised with have arrived. It
+// is awaited by its parity: 0 for the first, 1 for the second, 0 for the third.
+struct BarrierAt {
+  std::uint32_t address;
 
-  __device__ __forceinline__ void init(std::uint32_t count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(this)), "r"(count));
+  __device__ __forceinline__ void init(std::uint32_t count) const {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address), "r"(count));
   }
-  __device__ __forceinline__ void arrive() {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(this)) : "memory");
+  __device__ __forceinline__ void arrive() const {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
   }
-  __device__ __forceinline__ bool over(std::uint32_t parity) {
+  __device__ __forceinline__ bool over(std::uint32_t parity) const {
     std::uint32_t is_over;
     asm volatile(
         "{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, "
         "1, 0, p;\n}"
         : "=r"(is_over)
-        : "r"(shared_address(this)), "r"(parity)
+        : "r"(address), "r"(parity)
         : "memory");
     return is_over != 0;
   }
-  __device__ __forceinline__ void wait(std::uint32_t parity) {
+  __device__ __forceinline__ void wait(std::uint32_t parity) const {
     while (!over(parity)) {
     }
   }
+};
+struct alignas(8) Barrier {
+  std::uint64_t word;
+
+  __device__ __forceinline__ BarrierAt at() { return {shared_address(this)}; }
+  __device__ __forceinline__ void init(std::uint32_t count) { at().init(count); }
+  __device__ __forceinline__ void arrive() { at().arrive(); }
+  __device__ __forceinline__ bool over(std::uint32_t parity) { return at().over(parity); }
+  __device__ __forceinline__ void wait(std::uint32_t parity) { at().wait(parity); }
 };
 // Makes initialised barriers visible; other threads see them after the next __syncthreads().
 __device__ __forceinline__ void fence_barriers() {

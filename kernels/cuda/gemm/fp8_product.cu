@@ -1,5 +1,6 @@
 #include "kernels/core/require.h"
 #include "kernels/core/row_segments.h"
+#include "kernels/cuda/common/vec8.cuh"
 #include "kernels/cuda/gemm/fp8_tile.cuh"
 #include "kernels/cuda/gemm/linear_plan.h"
 #include "kernels/ops/fp8.h"
@@ -7,21 +8,43 @@
 namespace lockstep {
 namespace {
 
-// A tile of 128 rows of one segment.
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+// Tiles of 128 rows of one segment, when every segment has as many as its rows need. Called by
+// whole warps, of which each lane looks at every 32nd segment.
 struct RowTile {
-  std::int64_t segment = -1;  // -1: the block has no tile, since the grid is an upper bound.
-  std::int64_t first = 0;
-  std::int64_t rows = 0;
+  int segment;
+  int rows;
+  std::int64_t first;
 };
-// The nth tile when every segment has as many tiles as its rows need.
-__device__ RowTile row_tile(const RowSegments& segments, std::int64_t nth) {
-  for (std::int64_t s = 0; s < segments.count; ++s) {
-    const std::int64_t own = segments.size(s), tiles = (own + kFp8Tile - 1) / kFp8Tile;
-    if (nth < tiles)
-      return {s, segments.first(s) + nth * kFp8Tile, smaller(kFp8Tile, own - nth * kFp8Tile)};
-    nth -= tiles;
+__device__ int row_tiles(const RowSegments& segments) {
+  int own = 0;
+  for (int s = lane_index(); s < segments.count; s += kWarp) own += tiles_of_rows(segments.size(s));
+  return static_cast<int>(__reduce_add_sync(kAllLanes, static_cast<unsigned>(own)));
+}
+// The nth of them; n is less than their number.
+__device__ RowTile row_tile(const RowSegments& segments, int n) {
+  int segment = 0;
+  for (;; segment += kWarp) {
+    const int own = segment + lane_index();
+    const int tiles = own < segments.count ? tiles_of_rows(segments.size(own)) : 0;
+    int end = tiles;  // Behind the lane's segment.
+    for (int distance = 1; distance < kWarp; distance *= 2) {
+      const int before = __shfl_up_sync(kAllLanes, end, distance);
+      if (lane_index() >= distance) end += before;
+    }
+    const unsigned behind = __ballot_sync(kAllLanes, n < end);
+    if (behind != 0) {
+      const int lane = __ffs(static_cast<int>(behind)) - 1;
+      segment += lane;
+      n -= __shfl_sync(kAllLanes, end - tiles, lane);
+      break;
+    }
+    n -= __shfl_sync(kAllLanes, end, kWarp - 1);
   }
-  return {};
+  const int done = n * kFp8TileRows;
+  return {segment, static_cast<int>(smaller(kFp8TileRows, segments.size(segment) - done)),
+          segments.first(segment) + done};
 }
 
 // c[r, j] = st(mul(DOT8(a_r, b_j), scale)) for the rows of every segment; rows not in use +0.
@@ -35,27 +58,121 @@ struct RowProduct {
   Out<bf16> c;  // [R, n]
 };
 
+// Turns the pairs p of four fragments of eight columns, that lane p of four has, into the whole
+// fragment p.
+__device__ __forceinline__ Vec8 whole_fragment(const std::uint32_t (&pairs)[4]) {
+  const bool odd = lane_place() % 2 != 0, high = lane_place() / 2 != 0;
+  const std::uint32_t first = __shfl_xor_sync(kAllLanes, odd ? pairs[0] : pairs[1], 1);
+  const std::uint32_t second = __shfl_xor_sync(kAllLanes, odd ? pairs[2] : pairs[3], 1);
+  // The pairs of this lane and its neighbour: of fragment 0 or 1, then of 2 or 3.
+  const std::uint32_t low_pairs[2] = {odd ? first : pairs[0], odd ? pairs[1] : first};
+  const std::uint32_t high_pairs[2] = {odd ? second : pairs[2], odd ? pairs[3] : second};
+  const std::uint32_t third = __shfl_xor_sync(kAllLanes, high ? low_pairs[0] : high_pairs[0], 2);
+  const std::uint32_t fourth = __shfl_xor_sync(kAllLanes, high ? low_pairs[1] : high_pairs[1], 2);
+  return high ? Vec8{{third, fourth, high_pairs[0], high_pairs[1]}}
+              : Vec8{{low_pairs[0], low_pairs[1], third, fourth}};
+}
+
+// How the sums of a tile of RowProduct are stored.
+struct RowProductEnding {
+  Out<bf16> c;  // The rows and columns of the tile, and what is behind them.
+  int rows, columns;
+  bool wide;     // Whether eight neighbours can be stored at once.
+  bool used[2];  // Of the thread's rows.
+  float scale;
+
+  __device__ __forceinline__ void store(const Fp8Sums& sums) const {
+    if (wide && rows == kFp8TileRows && columns == kFp8TileColumns) {
+      store_all<true>(sums);
+    } else {
+      store_all<false>(sums);
+    }
+  }
+
+ private:
+  template <bool kWhole>
+  __device__ __forceinline__ void store_all(const Fp8Sums& sums) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = Fp8Sums::own_row() + 8 * r;
+      bf16* const to = c.data + row * c.pitch + 8 * lane_place();
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+#pragma unroll
+        for (int x = 0; x < 16; x += 4) {
+          std::uint32_t pairs[4];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float(&sum)[4] = sums.total[h][x + i];
+            pairs[i] =
+                used[r] ? stored_pair(mul(sum[2 * r], scale), mul(sum[2 * r + 1], scale)) : 0;
+          }
+          const Vec8 eight = whole_fragment(pairs);
+          const int column = kFp8Half * h + 8 * x;
+          if constexpr (kWhole) {
+            store_16(to + column, eight.pairs[0], eight.pairs[1], eight.pairs[2], eight.pairs[3]);
+          } else if (row < rows) {
+            store_some(to + column, columns - column - 8 * lane_place(), eight);
+          }
+        }
+      }
+    }
+  }
+  __device__ __forceinline__ static void store_some(bf16* to, int count, const Vec8& eight) {
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      if (e < count) to[e] = {static_cast<std::uint16_t>(eight.pairs[e / 2] >> 16 * (e % 2))};
+    }
+  }
+};
+
 template <class A, class B>
-__global__ void __launch_bounds__(kThreads, 1)
-    product_of_rows(const __grid_constant__ RowProduct<A, B> op) {
+struct RowProductTiles {
+  const RowProduct<A, B>& op;
+  int down;  // Tiles of rows: those of one column of tiles follow each other.
+  bool wide;
+
+  struct Tile {
+    RowTile rows;
+    int expert;
+    std::int64_t n0;
+    Fp8Tile<A, B> factors;
+  };
+  __device__ int count() const { return down * tiles_of_columns(op.c.cols); }
+  __device__ Tile at(int n) const {
+    const RowTile rows = row_tile(op.segments, n % down);
+    const int of_expert = static_cast<int>(op.segments.count) / static_cast<int>(op.b_scale.cols);
+    const int expert = rows.segment / of_expert;
+    const std::int64_t n0 = std::int64_t{n / down} * kFp8TileColumns;
+    return {rows,
+            expert,
+            n0,
+            {{&lockstep::at(op.a, rows.first, 0), op.a.pitch, rows.rows, op.a.cols},
+             {&lockstep::at(op.b, expert * op.c.cols + n0, 0), op.b.pitch,
+              static_cast<int>(smaller(kFp8TileColumns, op.c.cols - n0)), op.a.cols}}};
+  }
+  __device__ RowProductEnding ending(const Tile& tile) const {
+    const auto used = [&](int row) {
+      return row < tile.rows.rows && (op.row_document.data == nullptr ||
+                                      lockstep::at(op.row_document, 0, tile.rows.first + row) >= 0);
+    };
+    const int own = Fp8Sums::own_row();
+    return {{&lockstep::at(op.c, tile.rows.first, tile.n0), op.c.rows, op.c.cols, op.c.pitch},
+            tile.rows.rows,
+            tile.factors.b.rows,
+            wide,
+            {used(own), used(own + 8)},
+            mul(lockstep::at(op.a_scale, 0, tile.rows.segment),
+                lockstep::at(op.b_scale, 0, tile.expert))};
+  }
+};
+
+template <class A, class B>
+__global__ void __launch_bounds__(kFp8Threads, 1)
+    product_of_rows(const __grid_constant__ RowProduct<A, B> op, bool wide) {
   pdl_begin();
   extern __shared__ __align__(1024) unsigned char memory[];
-  const RowTile tile = row_tile(op.segments, blockIdx.x);
-  if (tile.segment < 0) return;
-  const std::int64_t expert = tile.segment / (op.segments.count / op.b_scale.cols);
-  const std::int64_t n0 = static_cast<std::int64_t>(blockIdx.y) * kFp8Tile;
-  const std::int64_t columns = smaller(kFp8Tile, op.c.cols - n0);
-  Fp8Sums sums;
-  sums.multiply(*reinterpret_cast<Fp8Shared*>(memory),
-                Fp8Rows<A>{&at(op.a, tile.first, 0), op.a.pitch, tile.rows, op.a.cols},
-                Fp8Rows<B>{&at(op.b, expert * op.c.cols + n0, 0), op.b.pitch, columns, op.a.cols});
-  const float scale = mul(at(op.a_scale, 0, tile.segment), at(op.b_scale, 0, expert));
-  sums.each([&](int m, int n, float sum) {
-    if (m >= tile.rows || n >= columns) return;
-    const std::int64_t row = tile.first + m;
-    const bool used = op.row_document.data == nullptr || at(op.row_document, 0, row) >= 0;
-    at(op.c, row, n0 + n) = st<bf16>(used ? mul(sum, scale) : 0.0f);
-  });
+  fp8_tiles(memory, RowProductTiles<A, B>{op, row_tiles(op.segments), wide});
 }
 
 // Rows of no segment. One warp per row.
@@ -68,17 +185,14 @@ __global__ void clear_rows_of_no_segment(RowSegments segments, Out<bf16> c) {
 
 template <class A, class B>
 void launch_row_product(CudaQueue queue, const RowProduct<A, B>& op) {
-  auto* const kernel = product_of_rows<A, B>;
-  cuda_launch_check(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Fp8Shared)));
-  unsigned tiles = blocks_for(op.a.rows, kFp8Tile);
+  std::int64_t down = tiles_of_rows(op.a.rows);
   if (op.segments.listed()) {
-    tiles += static_cast<unsigned>(op.segments.count);
+    down += op.segments.count;
     launch(queue, dim3(blocks_for(op.c.rows, kWarps)), dim3(kThreads), kPdl,
            clear_rows_of_no_segment, op.segments, op.c);
   }
-  launch(queue, dim3(tiles, blocks_for(op.c.cols, kFp8Tile)), dim3(kThreads),
-         {.shared_bytes = sizeof(Fp8Shared), .overlaps = true}, kernel, op);
+  launch_fp8_tiles(queue, down * tiles_of_columns(op.c.cols), product_of_rows<A, B>, op,
+                   is_vectorizable(op.c));
 }
 
 __global__ void clear_rows_not_in_use(In<std::int32_t> row_document, Out<bf16> c) {
@@ -95,43 +209,115 @@ void launch_clear_rows_not_in_use(CudaQueue queue, const In<std::int32_t>& row_d
          row_document, c);
 }
 
-// The places of a segment in transposed codes begin at a multiple of 16, and end in code 00.
-__global__ void __launch_bounds__(kThreads, 1)
-    fp8_weight_gradient(const __grid_constant__ Fp8LinearWeightGradient op) {
+// How the sums of a tile of Fp8LinearWeightGradient are stored: written or added.
+struct WeightGradientEnding {
+  float* to;
+  std::int64_t pitch;
+  int rows, columns;
+  bool wide;  // Whether pairs of neighbours can be read and stored at once.
+  bool adds;
+  float scale;
+
+  __device__ __forceinline__ void store(const Fp8Sums& sums) const {
+    if (!wide || rows < kFp8TileRows || columns < kFp8TileColumns) {
+      sums.each_pair([&](int row, int column, float sum, float next) {
+        store_one(row, column, sum);
+        store_one(row, column + 1, next);
+      });
+    } else if (adds) {
+      store_whole<true>(sums);
+    } else {
+      store_whole<false>(sums);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void store_one(int row, int column, float sum) const {
+    if (row >= rows || column >= columns) return;
+    float& g = to[row * pitch + column];
+    const float value = mul(sum, scale);
+    g = adds ? add(g, value) : value;
+  }
+  // Everything that a thread adds to in one half of a row is read before any of it is stored, so
+  // that it waits for memory once.
+  template <bool kAdds>
+  __device__ __forceinline__ void store_whole(const Fp8Sums& sums) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        float* const own =
+            to + (Fp8Sums::own_row() + 8 * r) * pitch + kFp8Half * h + 2 * lane_place();
+        float2 g[16];
+        if constexpr (kAdds) {
+#pragma unroll
+          for (int x = 0; x < 16; ++x) g[x] = *reinterpret_cast<const float2*>(own + 8 * x);
+        }
+#pragma unroll
+        for (int x = 0; x < 16; ++x) {
+          const float low = mul(sums.total[h][x][2 * r], scale);
+          const float high = mul(sums.total[h][x][2 * r + 1], scale);
+          store_8(own + 8 * x, bits(kAdds ? add(g[x].x, low) : low),
+                  bits(kAdds ? add(g[x].y, high) : high));
+        }
+      }
+    }
+  }
+};
+
+struct WeightGradientTiles {
+  const Fp8LinearWeightGradient& op;
+  bool wide;
+
+  struct Tile {
+    int segment;
+    std::int64_t o0, k0;
+    Fp8Tile<e5m2, e4m3> factors;
+  };
+  __device__ int down() const { return tiles_of_rows(op.dy.rows); }
+  __device__ int of_segment() const { return down() * tiles_of_columns(op.x.rows); }
+  __device__ int count() const { return of_segment() * static_cast<int>(op.x_scale.cols); }
+  // The places of a segment in transposed codes begin at a multiple of 16, and end in code 00.
+  __device__ Tile at(int n) const {
+    const int segment = n / of_segment(), own = n % of_segment();
+    const std::int64_t o0 = std::int64_t{own % down()} * kFp8TileRows;
+    const std::int64_t k0 = std::int64_t{own / down()} * kFp8TileColumns;
+    const RowSegments segments = segments_of(op, op.x.cols, op.x_scale.cols);
+    const std::int64_t place = segments.listed() ? segments.place(segment) : 0;
+    const std::int64_t depth = fp8_padded(segments.size(segment));
+    return {segment,
+            o0,
+            k0,
+            {{&lockstep::at(op.dy, o0, place), op.dy.pitch,
+              static_cast<int>(smaller(kFp8TileRows, op.dy.rows - o0)), depth},
+             {&lockstep::at(op.x, k0, place), op.x.pitch,
+              static_cast<int>(smaller(kFp8TileColumns, op.x.rows - k0)), depth}}};
+  }
+  __device__ WeightGradientEnding ending(const Tile& tile) const {
+    const std::int64_t row = tile.segment * op.dy.rows + tile.o0;
+    const bool adds = op.dw.data == nullptr;
+    return {
+        adds ? &lockstep::at(op.acc, row, tile.k0) : &lockstep::at(op.dw, row, tile.k0),
+        adds ? op.acc.pitch : op.dw.pitch,
+        tile.factors.a.rows,
+        tile.factors.b.rows,
+        wide,
+        adds,
+        mul(lockstep::at(op.dy_scale, 0, tile.segment), lockstep::at(op.x_scale, 0, tile.segment))};
+  }
+};
+
+__global__ void __launch_bounds__(kFp8Threads, 1)
+    fp8_weight_gradient(const __grid_constant__ Fp8LinearWeightGradient op, bool wide) {
   pdl_begin();
   extern __shared__ __align__(1024) unsigned char memory[];
-  const std::int64_t segment = blockIdx.z;
-  const RowSegments segments = segments_of(op, op.x.cols, op.x_scale.cols);
-  const std::int64_t place = segments.listed() ? segments.place(segment) : 0;
-  const std::int64_t depth = fp8_padded(segments.size(segment));
-  const std::int64_t o0 = static_cast<std::int64_t>(blockIdx.x) * kFp8Tile;
-  const std::int64_t k0 = static_cast<std::int64_t>(blockIdx.y) * kFp8Tile;
-  const std::int64_t outputs = smaller(kFp8Tile, op.dy.rows - o0);
-  const std::int64_t inputs = smaller(kFp8Tile, op.x.rows - k0);
-  Fp8Sums sums;
-  sums.multiply(*reinterpret_cast<Fp8Shared*>(memory),
-                Fp8Rows<e5m2>{&at(op.dy, o0, place), op.dy.pitch, outputs, depth},
-                Fp8Rows<e4m3>{&at(op.x, k0, place), op.x.pitch, inputs, depth});
-  const float scale = mul(at(op.dy_scale, 0, segment), at(op.x_scale, 0, segment));
-  sums.each([&](int m, int n, float sum) {
-    if (m >= outputs || n >= inputs) return;
-    const std::int64_t row = segment * op.dy.rows + o0 + m, column = k0 + n;
-    const float g = mul(sum, scale);
-    if (op.dw.data != nullptr) {
-      at(op.dw, row, column) = g;
-    } else {
-      at(op.acc, row, column) = add(at(op.acc, row, column), g);
-    }
-  });
+  fp8_tiles(memory, WeightGradientTiles{op, wide});
 }
 
 void launch_weight_gradient(CudaQueue queue, const Fp8LinearWeightGradient& op) {
-  cuda_launch_check(cudaFuncSetAttribute(
-      fp8_weight_gradient, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Fp8Shared)));
-  const dim3 grid(blocks_for(op.dy.rows, kFp8Tile), blocks_for(op.x.rows, kFp8Tile),
-                  static_cast<unsigned>(op.x_scale.cols));
-  launch(queue, grid, dim3(kThreads), {.shared_bytes = sizeof(Fp8Shared), .overlaps = true},
-         fp8_weight_gradient, op);
+  const std::int64_t tiles =
+      op.x_scale.cols * tiles_of_rows(op.dy.rows) * tiles_of_columns(op.x.rows);
+  launch_fp8_tiles(queue, tiles, fp8_weight_gradient, op, all_vectorizable(op.dw, op.acc));
 }
 
 template <class A>
