@@ -69,6 +69,9 @@ class Communicator {
   // calls.
   virtual void launch(const Stream&, const Ledger&, const std::function<void()>& body) { body(); }
 
+  // Every rank calls it before the first step. A library that connects ranks in their first call
+  // does so here, where each host waits for the others, and not in a step or a capture.
+  virtual void connect_exchanges() {}
   // Point to point, outside of captures and dry runs. All ranks name all ways of the run, in the
   // same order, before the first is used.
   virtual void connect(const std::vector<TransferWay>&) {}

@@ -245,6 +245,20 @@ class NcclCommunicator final : public Communicator {
     }
     stream.synchronize();
   }
+  // A byte for each rank, by each kind of call that moves rows of experts.
+  void connect_exchanges() override {
+    const Stream stream(device_, "connect exchanges");
+    const std::size_t all = size();
+    const DeviceBuffer from(device_, all), to(device_, all);
+    stream.fill(from.data(), 0, all);
+    const CollectiveName name{"connect"};
+    const CollectiveCall& call = ledger_.append(CollectiveKind::barrier, name, 0, stream.name());
+    store_.all_gather_object(call, "");
+    const Watchdog::Call calling(watchdog_, call);
+    for (const CollectiveKind kind : {CollectiveKind::all_gather, CollectiveKind::all_to_all})
+      stream.exchange({ranks_.get(), kind, name, rank(), size()}, to.data(), from.data(), 1);
+    stream.synchronize();
+  }
   // The hosts agree through a letter, for which the sender does not wait.
   void send(const Stream& stream, const CollectiveName& name, const void* from, std::size_t bytes,
             int to) override {

@@ -69,6 +69,8 @@ TrainerOptions Trainer::Impl::join_experts(TrainerOptions from) {
   const std::vector<int> same = replicas_of_experts(scenario, device.place.rank);
   expert_group = all.group(expert_peers(scenario, device.place.rank));
   replica_group = same.size() == 1 ? make_self_communicator(device) : all.group(same);
+  expert_group->connect_exchanges();
+  replica_group->connect_exchanges();
   from.experts = expert_group.get();
   from.replicas = replica_group.get();
   return from;

@@ -66,16 +66,21 @@ void count_waits(const Scenario& scenario, const StepData& step, Totals& sum) {
                             [&](const auto& one) { return fits_a_bucket(scenario, one); });
 }
 
+// How often each process waits until it is connected: to other stages, to the ranks that share its
+// experts, and to those that have the same.
+int connections_of(const Scenario& scenario) {
+  if (scenario.parallel.transport != Transport::nccl) return 0;
+  const bool apart = expert_ranks(scenario) > 1;
+  return (scenario.parallel.pipeline > 1) + apart + (apart && expert_replicas(scenario) > 1);
+}
+
 Totals totals_of(const Scenario& scenario, const DataSource& data, const ShardingPlan& plan,
                  std::int64_t regions) {
   const Scenario::Training& training = scenario.training;
   const bool full = scenario.cuda_graph.impl == GraphImpl::full_iteration;
   Totals sum;
   sum.collectives = collectives_at_start(scenario, plan);
-  // Each process waits until its ways to other stages are connected.
-  const bool connects =
-      scenario.parallel.pipeline > 1 && scenario.parallel.transport == Transport::nccl;
-  if (connects) sum.host_waits += ranks_of_run(scenario);
+  sum.host_waits += ranks_of_run(scenario) * connections_of(scenario);
   for (std::int64_t step = 0; step < training.steps; ++step) {
     const std::int64_t microbatches = training.microbatches_at(step);
     const StepData documents = data.training(step);

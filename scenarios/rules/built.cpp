@@ -117,8 +117,6 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     // An expert's rows of different sources have exponents of their own.
     {"parallel.expert", "with numerics fp8", false, "1",
      with_experts_apart<[](const Scenario& s) { return holds(s.numerics, Numerics::fp8); }>},
-    {"parallel.expert", "with parallel.transport nccl", false, "1",
-     with_experts_apart<[](const Scenario& s) { return s.parallel.transport == Transport::nccl; }>},
     {"parallel.pipeline", "", true, "1", [](const Scenario& s) { return s.parallel.pipeline > 1; }},
     {"parallel.pipeline", "with cuda_graph.impl full_iteration", false, "1",
      with_stages<[](const Scenario& s) { return s.cuda_graph.impl == GraphImpl::full_iteration; }>},

@@ -27,11 +27,12 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-enum class Library { works, hangs, fails, never_joins, never_gives_memory };
+enum class Library { works, brings_zeros, hangs, fails, never_joins, never_gives_memory };
 
 class FakeRanks final : public BackendCommunicator {
  public:
-  FakeRanks(Library library, Backend& device) : library_(library), device_(device) {}
+  FakeRanks(Library library, Backend& device, int size)
+      : library_(library), device_(device), size_(size) {}
   ~FakeRanks() override {
     if (!awaited.empty() && !std::filesystem::exists(awaited)) ::_exit(9);
   }
@@ -53,11 +54,13 @@ class FakeRanks final : public BackendCommunicator {
   }
   void begin_group() override { said += '('; }
   void end_group() override { said += ')'; }
-  void all_gather(BackendStream*, void*, const void*, std::size_t) override {
+  void all_gather(BackendStream* stream, void* to, const void*, std::size_t bytes) override {
     ++calls_, said += 'g';
+    bring(stream, to, bytes);
   }
-  void all_to_all(BackendStream*, void*, const void*, std::size_t) override {
+  void all_to_all(BackendStream* stream, void* to, const void*, std::size_t bytes) override {
     ++calls_, said += 'x';
+    bring(stream, to, bytes);
   }
   void reduce_scatter(BackendStream*, float*, const float*, std::size_t) override { ++calls_; }
   void all_reduce(BackendStream*, float*, std::size_t) override { ++calls_; }
@@ -70,8 +73,12 @@ class FakeRanks final : public BackendCommunicator {
   }
 
  private:
+  void bring(BackendStream* stream, void* to, std::size_t bytes) {
+    if (library_ == Library::brings_zeros) device_.fill(stream, to, 0, size_ * bytes);
+  }
   Library library_;
   Backend& device_;
+  const std::size_t size_;
   std::atomic<int> calls_ = 0;
 };
 
@@ -80,11 +87,11 @@ class WithLibrary final : public Backend {
  public:
   explicit WithLibrary(Library library) : library_(library) {}
   CommunicatorId new_communicator_id() override { return CommunicatorId(128, std::byte{7}); }
-  BackendCommunicator* join_communicator(const CommunicatorId& id, int, int size) override {
-    if (id != CommunicatorId(128, std::byte{7}) || size != 2)
+  BackendCommunicator* join_communicator(const CommunicatorId& id, int rank, int size) override {
+    if (id != CommunicatorId(128, std::byte{7}) || rank >= size)
       throw DeviceError("ncclInvalidArgument", "join");
     while (library_ == Library::never_joins) ::pause();
-    return new FakeRanks(library_, *sim_);
+    return new FakeRanks(library_, *sim_, size);
   }
 
   const DeviceInfo& info() const override { return sim_->info(); }
@@ -154,14 +161,14 @@ class WithLibrary final : public Backend {
 using Body = std::function<void(Communicator&, const Stream& gather, const Stream& reduce,
                                 Floats& from, Floats& to)>;
 
-// Two ranks run `body`; what ended each. Words of the watchdog are in a file of its rank.
+// `ranks` ranks run `body`; what ended each. Words of the watchdog are in a file of its rank.
 std::vector<Ended> ended_of(Library library, double deadline, const TemporaryFolder& folder,
-                            const Body& body) {
-  const auto segment = SharedMemoryStore::create({folder / "ranks"}, 2);
-  Processes processes(2, [&](int rank) {
+                            const Body& body, int ranks = 2) {
+  const auto segment = SharedMemoryStore::create({folder / "ranks"}, ranks);
+  Processes processes(ranks, [&](int rank) {
     if (std::freopen((folder / ("stderr" + std::to_string(rank))).c_str(), "w", stderr) == nullptr)
       std::abort();
-    SharedMemoryStore store({folder / "ranks"}, rank, 2, deadline);
+    SharedMemoryStore store({folder / "ranks"}, rank, ranks, deadline);
     Checker checker({.stop = false, .mutation = "", .dropped = {}});
     Device device(std::make_unique<WithLibrary>(library), &checker);
     const auto communicator = make_nccl_communicator(device, store);
@@ -292,6 +299,49 @@ TEST(Nccl, HasStagesThatOrderWhatTheyReceiveThemselves) {
           }
         });
     for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
+  }
+}
+
+// The same for ranks that share experts, all of a stage or half of it. What compute reads of the
+// others' rows it orders behind the exchange, and what it sends before. They send no rows.
+TEST(Nccl, HasExpertsThatOrderWhatTheyReceiveThemselves) {
+  for (const int replicas : {1, 2}) {
+    for (const bool reads_sizes : {true, false}) {
+      Scenario s;
+      s.numerics = {Numerics::fp32};
+      s.model.pattern = "E*E";
+      s.model.moe.experts = 4;
+      s.model.moe.top_k = 2;
+      s.model.moe.host_sync = reads_sizes;
+      if (reads_sizes) {
+        s.model.moe.capacity_factor.reset();
+        s.model.moe.pad_to_capacity = false;
+      }
+      s.training.steps = 3;
+      s.training.microbatches = 3;
+      s.training.eval_every = 2;
+      s.cuda_graph.modules = {GraphModule::attn};
+      s.fsdp.strategy = replicas == 1 ? Sharding::no_shard : Sharding::optim_grads_params;
+      s.parallel.data = 2 * replicas;
+      s.parallel.expert = 2;
+      s.parallel.transport = Transport::nccl;
+      ASSERT_TRUE(check_legality(s).empty()) << check_legality(s).front().text();
+      ASSERT_TRUE(check_built(s).empty()) << check_built(s).front().text();
+      const auto data = open_data(s);
+      const TemporaryFolder folder;
+      const auto body = [&](Communicator& c, auto& gather, auto&...) {
+        FakeRanks::said = "";
+        Trainer trainer(gather.device(), s, *data, {.communicator = &c});
+        const std::string connections = replicas == 1 ? "gx" : "gxgx";
+        if (!FakeRanks::said.starts_with(connections)) throw std::runtime_error(FakeRanks::said);
+        while (trainer.steps_done() < s.training.steps) {
+          trainer.step();
+          if (trainer.evaluation_is_due()) trainer.evaluate();
+        }
+      };
+      for (const Ended& one : ended_of(Library::brings_zeros, 20, folder, body, 2 * replicas))
+        EXPECT_EQ(one.status, 0) << one.words << replicas << reads_sizes;
+    }
   }
 }
 
