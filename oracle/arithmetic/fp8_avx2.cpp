@@ -65,7 +65,7 @@ LOCKSTEP_AVX2_INLINE void step(const float* a, const std::int8_t* ea, const floa
 // Not inlined, so that nothing of it moves out from between the changes of the rounding.
 LOCKSTEP_AVX2 __attribute__((noinline)) void run_toward_zero(const Fp8Tile& tile) {
   for (std::int64_t i = 0; i < tile.rows; ++i) {
-    for (int j = 0; j < kFp8Columns; j += 32) {
+    for (int j = 0; j < tile.columns; j += 32) {
       __m256 part[4] = {};
       for (std::int64_t k = 0; k < tile.terms; k += kFp8Group) {
         const std::int64_t at = k * kFp8Columns + j;

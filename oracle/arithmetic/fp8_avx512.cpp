@@ -1,4 +1,4 @@
-// The AVX-512 form of DOT8: four vectors of 16 columns.
+// The AVX-512 form of DOT8: vectors of 16 columns.
 #include <stdexcept>
 
 #include "oracle/arithmetic/fp8_tile.h"
@@ -29,58 +29,92 @@ LOCKSTEP_AVX512_INLINE __m512 start_of(const std::int8_t* products, __m512 c) {
       _mm512_slli_epi32(_mm512_add_epi32(e, _mm512_set1_epi32(127 + 10)), 23));
 }
 
-// One step of 32 products, continued from part[64]: eight sums, so that no addition waits for the
-// one before.
-LOCKSTEP_AVX512_INLINE void step(const float* a, const std::int8_t* ea, const float* up,
-                                 const float* down, const std::int8_t* eb, __m512 (&part)[4]) {
+// The largest exponents of one row's products, by column.
+LOCKSTEP_AVX512_INLINE __m512i largest(const std::int8_t* ea, const std::int8_t* eb) {
   __m512i most = _mm512_set1_epi8(INT8_MIN);
   for (int k = 0; k < kFp8Group; ++k) {
     const __m512i right = _mm512_loadu_si512(eb + kFp8Columns * k);
     most = _mm512_max_epi8(most, _mm512_add_epi8(_mm512_set1_epi8(ea[k]), right));
   }
-  alignas(64) std::int8_t products[kFp8Columns];
-  _mm512_store_si512(products, most);
+  return most;
+}
+
+// One step of 32 products of some rows with 16 columns a vector, continued from part: about eight
+// sums, so that no addition waits for the one before. Rows of a lie `pitch` apart.
+template <int kRows, int kVectors>
+LOCKSTEP_AVX512_INLINE void step(const float* a, const std::int8_t* ea, std::int64_t pitch,
+                                 const float* up, const float* down, const std::int8_t* eb,
+                                 __m512 (&part)[kRows][kVectors]) {
   const __m512 zero = _mm512_setzero_ps();
-  __m512 above[4], below[4];
+  __m512 above[kRows][kVectors], below[kRows][kVectors];
 #pragma GCC unroll 4
-  for (int v = 0; v < 4; ++v) {
-    const __m512 start = start_of(products + 16 * v, part[v]);
-    const __m512 lowered = _mm512_sub_ps(zero, part[v]);
-    above[v] = _mm512_add_round_ps(start, _mm512_max_ps(part[v], zero), kTowardZero);
-    below[v] = _mm512_add_round_ps(start, _mm512_max_ps(lowered, zero), kTowardZero);
+  for (int r = 0; r < kRows; ++r) {
+    alignas(64) std::int8_t products[kFp8Columns];
+    _mm512_store_si512(products, largest(ea + r * pitch, eb));
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const __m512 start = start_of(products + 16 * v, part[r][v]);
+      const __m512 lowered = _mm512_sub_ps(zero, part[r][v]);
+      above[r][v] = _mm512_add_round_ps(start, _mm512_max_ps(part[r][v], zero), kTowardZero);
+      below[r][v] = _mm512_add_round_ps(start, _mm512_max_ps(lowered, zero), kTowardZero);
+    }
   }
   for (int k = 0; k < kFp8Group; ++k) {
-    const bool negative = a[k] < 0;
-    const __m512 x = _mm512_abs_ps(_mm512_set1_ps(a[k]));
-    const float* same = (negative ? down : up) + kFp8Columns * k;
-    const float* other = (negative ? up : down) + kFp8Columns * k;
 #pragma GCC unroll 4
-    for (int v = 0; v < 4; ++v) {
-      above[v] = _mm512_fmadd_round_ps(x, _mm512_loadu_ps(same + 16 * v), above[v], kTowardZero);
-      below[v] = _mm512_fmadd_round_ps(x, _mm512_loadu_ps(other + 16 * v), below[v], kTowardZero);
+    for (int r = 0; r < kRows; ++r) {
+      const float left = a[r * pitch + k];
+      const bool negative = left < 0;
+      const __m512 x = _mm512_abs_ps(_mm512_set1_ps(left));
+      const float* same = (negative ? down : up) + kFp8Columns * k;
+      const float* other = (negative ? up : down) + kFp8Columns * k;
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        above[r][v] =
+            _mm512_fmadd_round_ps(x, _mm512_loadu_ps(same + 16 * v), above[r][v], kTowardZero);
+        below[r][v] =
+            _mm512_fmadd_round_ps(x, _mm512_loadu_ps(other + 16 * v), below[r][v], kTowardZero);
+      }
     }
   }
   const __m512i kept = _mm512_set1_epi32(static_cast<int>(0xfffffc00u));
 #pragma GCC unroll 4
-  for (int v = 0; v < 4; ++v) {
-    const __m512i difference = _mm512_castps_si512(_mm512_sub_ps(above[v], below[v]));
-    part[v] = _mm512_castsi512_ps(_mm512_and_si512(difference, kept));
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const __m512i difference = _mm512_castps_si512(_mm512_sub_ps(above[r][v], below[r][v]));
+      part[r][v] = _mm512_castsi512_ps(_mm512_and_si512(difference, kept));
+    }
   }
+}
+
+template <int kRows, int kVectors>
+LOCKSTEP_AVX512_INLINE void rows_from(const Fp8Tile& tile, std::int64_t first) {
+  const float* a = tile.a + first * tile.pitch;
+  const std::int8_t* ea = tile.a_exponents + first * tile.pitch;
+  __m512 part[kRows][kVectors] = {};
+  for (std::int64_t k = 0; k < tile.terms; k += kFp8Group) {
+    step<kRows, kVectors>(a + k, ea + k, tile.pitch, tile.up + k * kFp8Columns,
+                          tile.down + k * kFp8Columns, tile.b_exponents + k * kFp8Columns, part);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v)
+      _mm512_storeu_ps(tile.part + (first + r) * kFp8Columns + 16 * v, part[r][v]);
+  }
+}
+
+template <int kRows, int kVectors>
+LOCKSTEP_AVX512_INLINE void all_rows(const Fp8Tile& tile) {
+  std::int64_t i = 0;
+  for (; i + kRows <= tile.rows; i += kRows) rows_from<kRows, kVectors>(tile, i);
+  for (; i < tile.rows; ++i) rows_from<1, kVectors>(tile, i);
 }
 
 }  // namespace
 
 LOCKSTEP_AVX512 void fp8_run_avx512(const Fp8Tile& tile) {
-  for (std::int64_t i = 0; i < tile.rows; ++i) {
-    const float* a = tile.a + i * tile.pitch;
-    const std::int8_t* ea = tile.a_exponents + i * tile.pitch;
-    __m512 part[4] = {};
-    for (std::int64_t k = 0; k < tile.terms; k += kFp8Group) {
-      step(a + k, ea + k, tile.up + k * kFp8Columns, tile.down + k * kFp8Columns,
-           tile.b_exponents + k * kFp8Columns, part);
-    }
-    for (int v = 0; v < 4; ++v) _mm512_storeu_ps(tile.part + i * kFp8Columns + 16 * v, part[v]);
-  }
+  if (tile.columns <= 16) return all_rows<4, 1>(tile);
+  if (tile.columns <= 32) return all_rows<2, 2>(tile);
+  all_rows<1, 4>(tile);
 }
 
 }  // namespace lockstep::oracle

@@ -104,6 +104,7 @@ void fp8_dots(std::int64_t rows, std::int64_t cols, std::int64_t depth, Left<std
         const std::int64_t at = p * right.panel_size + k * kFp8Columns;
         const Fp8Tile tile{count,
                            std::min<std::int64_t>(kFp8Run, padded - k),
+                           width,
                            left.pitch,
                            left.values.data() + k,
                            left.exponents.data() + k,
@@ -113,12 +114,36 @@ void fp8_dots(std::int64_t rows, std::int64_t cols, std::int64_t depth, Left<std
                            part};
         if (form == Fp8Form::avx512) fp8_run_avx512(tile);
         if (form == Fp8Form::avx2) fp8_run_avx2(tile);
-        for (std::int64_t e = 0; e < count * kFp8Columns; ++e) total[e] = add(total[e], part[e]);
+        for (std::int64_t i = 0; i < count; ++i) {
+          for (std::int64_t e = i * kFp8Columns; e < i * kFp8Columns + width; ++e)
+            total[e] = add(total[e], part[e]);
+        }
       }
       for (std::int64_t i = 0; i < count; ++i) {
         std::copy_n(total + i * kFp8Columns, width, c + (i0 + i) * stride + p * kFp8Columns);
       }
     }
+  }
+}
+
+void fp8_codes(const float* __restrict from, std::int64_t n, int k, const Fp8Type& type,
+               std::uint8_t* __restrict to) {
+  const float factor = power_of_two(k);
+  const int fraction = type.fraction, bias = type.bias, top = type.top;
+  for (std::int64_t e = 0; e < n; ++e) {
+    const std::uint32_t v = bits(mul(from[e], factor)), magnitude = v & 0x7fffffffu;
+    const int field = static_cast<int>(magnitude >> 23);
+    const int exponent = std::max(field, 1) - 127;
+    const int unit = std::max(exponent, 1 - bias) - fraction;
+    const std::uint32_t significand = (magnitude & 0x7fffffu) | (field > 0 ? 0x800000u : 0u);
+    const int shift = std::min(unit - (exponent - 23), 26);  // Nothing is left at 26.
+    const std::uint32_t half = std::uint32_t{1} << (shift - 1);
+    const std::uint32_t rest = significand & (2 * half - 1), below = significand >> shift;
+    const std::uint32_t up = rest + (below & 1) > half ? 1 : 0;  // A half itself goes to even.
+    const int steps = std::max(exponent + bias - 1, 0) << fraction;
+    const int code = std::min(steps + static_cast<int>(below + up), top);
+    const int signed_code = code | static_cast<int>(v >> 31 << 7);
+    to[e] = static_cast<std::uint8_t>(magnitude > 0x7f800000u ? kFp8Nan : signed_code);
   }
 }
 

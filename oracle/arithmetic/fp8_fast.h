@@ -1,5 +1,5 @@
-// DOT8 of arithmetic.md 5.3 for many results at once. Every form has the bits of dot8 in
-// oracle/arithmetic/fp8.h.
+// DOT8 of arithmetic.md 5.3 and codes of 5.2 for many results at once. Every form has the bits of
+// dot8 and fp8_code in oracle/arithmetic/fp8.h.
 #pragma once
 
 #include <cstdint>
@@ -19,5 +19,8 @@ Fp8Form fastest_fp8();
 void fp8_dots(std::int64_t rows, std::int64_t cols, std::int64_t depth, Left<std::uint8_t> a,
               const Fp8Type& type_a, Right<std::uint8_t> b, const Fp8Type& type_b, float* c,
               std::int64_t stride, Fp8Form form = fastest_fp8());
+
+// to[e] = fp8_code(from[e], k, type) for e < n, without branches, so that compilers vectorise it.
+void fp8_codes(const float* from, std::int64_t n, int k, const Fp8Type& type, std::uint8_t* to);
 
 }  // namespace lockstep::oracle

@@ -19,6 +19,7 @@ inline constexpr int kFp8Zero = -60, kFp8Nothing = -50;
 
 struct Fp8Tile {
   std::int64_t rows, terms;  // terms: of this run, a multiple of 32; zeros behind the last.
+  std::int64_t columns;      // That are wanted, at most 64; others in `part` are anything.
   std::int64_t pitch;        // Between rows of a and a_exponents.
   const float* a;            // Signed.
   const std::int8_t* a_exponents;

@@ -37,17 +37,14 @@ inline std::uint32_t amax_of(const float* weight, std::int64_t n) {
 inline Fp8Operand quantised(const PackedBatch& pack, const Matrix<float>& x, int exponent,
                             const Fp8Type& type) {
   Fp8Operand to{{x.rows, x.cols}, exponent};
-  for (const Piece& run : pack.runs) {
-    for (std::int64_t e = 0; e < run.rows * x.cols; ++e)
-      to.codes.row(run.first)[e] = fp8_code(x.row(run.first)[e], exponent, type);
-  }
+  for (const Piece& run : pack.runs)
+    fp8_codes(x.row(run.first), run.rows * x.cols, exponent, type, to.codes.row(run.first));
   return to;
 }
 
 inline Fp8Operand quantised(const float* weight, std::int64_t out, std::int64_t in, int exponent) {
   Fp8Operand to{{out, in}, exponent};
-  for (std::int64_t e = 0; e < out * in; ++e)
-    to.codes.values[e] = fp8_code(weight[e], exponent, kE4m3);
+  fp8_codes(weight, out * in, exponent, kE4m3, to.codes.values.data());
   return to;
 }
 

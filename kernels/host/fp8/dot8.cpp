@@ -1,7 +1,7 @@
 #include "kernels/host/fp8/dot8.h"
 
 #include <algorithm>
-#include <array>
+#include <cstring>
 
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
@@ -9,43 +9,43 @@
 namespace lockstep {
 namespace {
 
-// What the fast forms know of each code.
-struct Decoded {
-  std::array<float, 256> magnitude;
-  std::array<std::int8_t, 256> exponent;
-};
+// Of a code as a float's bits, before the float's own bias.
 template <class F>
-const Decoded& decoded() {
-  static const Decoded table = [] {
-    Decoded made{};
-    for (int c = 0; c < 256; ++c) {
-      const F x{static_cast<std::uint8_t>(c)};
-      const bool number = !fp8_is_nan(x) && !fp8_is_infinite(x);
-      at(made.magnitude, c) = number ? abs(load_fp8(x)) : 0.0f;
-      at(made.exponent, c) = !number          ? kDot8Special
-                             : fp8_is_zero(x) ? kDot8Zero
-                                              : static_cast<std::int8_t>(fp8_binade(x));
-    }
-    return made;
-  }();
-  return table;
+constexpr std::uint32_t bias_of() {
+  return static_cast<std::uint32_t>(127 - F::kBias) << 23;
+}
+// No step makes a subnormal float, which many processors handle slowly.
+template <class F>
+float magnitude(std::uint8_t code) {
+  constexpr std::uint32_t kOne = 1u << 23;  // In the exponent.
+  const std::uint32_t low = static_cast<std::uint32_t>(code & 0x7f) << (23 - F::kFraction);
+  const float subnormal = sub(from_bits(low + bias_of<F>() + kOne), from_bits(bias_of<F>() + kOne));
+  return low < kOne ? subnormal : from_bits(low + bias_of<F>());
+}
+// to[i] = the exponent of code i as the fast forms add it, in a form that compilers vectorise.
+template <class F>
+void take_exponents(const std::uint8_t* __restrict codes, std::int64_t n,
+                    std::int8_t* __restrict to) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto magnitude = static_cast<std::uint8_t>(codes[i] & 0x7f);
+    const int field = magnitude >> F::kFraction;
+    const int number = magnitude == 0 ? kDot8Zero : std::max(field, 1) - F::kBias;
+    to[i] = static_cast<std::int8_t>(magnitude > F::kTop ? kDot8Special : number);
+  }
 }
 // For a planted fault: significands of subnormal codes begin with their hidden bit too.
 template <class F>
-const Decoded& normalised() {
-  static const Decoded table = [] {
-    Decoded made = decoded<F>();
-    for (int c = 0; c < 256; ++c) {
-      const std::uint32_t hidden = 1u << F::kFraction;
-      for (std::uint32_t m = c & 0x7fu; m > 0 && m < hidden; m <<= 1) --at(made.exponent, c);
-    }
-    return made;
-  }();
-  return table;
+void take_normalised(const std::uint8_t* codes, std::int64_t n, std::int8_t* to) {
+  take_exponents<F>(codes, n, to);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint32_t hidden = 1u << F::kFraction;
+    for (std::uint32_t m = codes[i] & 0x7fu; m > 0 && m < hidden; m <<= 1) --to[i];
+  }
 }
+using Exponents = void (*)(const std::uint8_t*, std::int64_t, std::int8_t*);
 template <class F>
-const Decoded& decoding() {
-  return *faulty("fp8-decode-normalises-subnormals", &decoded<F>(), &normalised<F>());
+Exponents exponents() {
+  return faulty("fp8-decode-normalises-subnormals", &take_exponents<F>, &take_normalised<F>);
 }
 std::int64_t whole_groups(std::int64_t n) { return (n + kFp8Group - 1) / kFp8Group * kFp8Group; }
 
@@ -56,17 +56,22 @@ class Panels {
   void pack(std::int64_t n, std::int64_t k, const Fp8View<B>& b) {
     depth_ = whole_groups(k);
     const std::int64_t columns = (n + kDot8Lanes - 1) / kDot8Lanes * kDot8Lanes;
-    codes_.assign(depth_ * columns, 0);
-    exponents_.assign(codes_.size(), kDot8Zero);
-    const auto& exponent = decoding<B>().exponent;
-    for (std::int64_t j = 0; j < n; ++j) {
-      const std::int64_t panel = j / kDot8Lanes * kDot8Lanes * depth_, lane = j % kDot8Lanes;
-      std::uint8_t* code_at = codes_.data() + panel + lane;
-      std::int8_t* exponent_at = exponents_.data() + panel + 4 * lane;
-      const B* row = b.data + j * b.pitch;
-      for (std::int64_t e = 0; e < k; ++e) {
-        code_at[e * kDot8Lanes] = row[e].bits;
-        exponent_at[e / 4 * 4 * kDot8Lanes + e % 4] = at(exponent, row[e].bits);
+    codes_.resize(depth_ * columns);
+    exponents_.resize(codes_.size());
+    const Exponents take = exponents<B>();
+    for (std::int64_t first = 0; first < columns; first += kDot8Lanes) {
+      const std::int64_t lanes = std::min<std::int64_t>(kDot8Lanes, n - first);
+      for (std::int64_t e = 0; e < depth_; e += kWord) {
+        const std::int64_t place = first * depth_ + e * kDot8Lanes;
+        std::uint8_t words[kWord * kDot8Lanes] = {};  // Four places of each column.
+        for (std::int64_t j = 0; j < lanes && e < k; ++j)
+          std::memcpy(words + kWord * j, b.data + (first + j) * b.pitch + e,
+                      std::min(kWord, k - e));
+        take(words, kWord * kDot8Lanes, exponents_.data() + place);
+        std::uint8_t* to = codes_.data() + place;
+        for (int j = 0; j < kDot8Lanes; ++j) {
+          for (int q = 0; q < kWord; ++q) to[q * kDot8Lanes + j] = words[kWord * j + q];
+        }
       }
     }
   }
@@ -74,10 +79,12 @@ class Panels {
   Dot8Slice slice(std::int64_t panel, std::int64_t begin, std::int64_t end) const {
     const std::int64_t place = (panel * depth_ + begin) * kDot8Lanes;
     return {static_cast<int>(whole_groups(end - begin) / kFp8Group), codes_.data() + place,
-            exponents_.data() + place, 23 - B::kFraction, fp8_power(127 - B::kBias)};
+            exponents_.data() + place, 23 - B::kFraction, bias_of<B>()};
   }
 
  private:
+  static constexpr std::int64_t kWord = 4;
+
   std::int64_t depth_ = 0;
   std::vector<std::uint8_t> codes_;
   std::vector<std::int8_t> exponents_;
@@ -89,18 +96,18 @@ class PackedRows {
   template <class A>
   void pack(std::int64_t rows, std::int64_t k, const Fp8View<A>& a) {
     depth_ = whole_groups(k);
-    const std::size_t size = rows * depth_;
-    if (magnitudes_.size() < size)
-      magnitudes_.resize(size), offsets_.resize(size), exponents_.resize(size);
-    const Decoded& table = decoding<A>();
+    const std::int64_t size = rows * depth_;
+    if (std::ssize(codes_) < size)
+      codes_.resize(size), magnitudes_.resize(size), offsets_.resize(size), exponents_.resize(size);
     for (std::int64_t i = 0; i < rows; ++i) {
-      const A* row = a.data + i * a.pitch;
-      for (std::int64_t e = 0; e < depth_; ++e) {
-        const std::uint8_t code = e < k ? row[e].bits : std::uint8_t{0};
-        at(magnitudes_, i * depth_ + e) = at(table.magnitude, code);
-        at(offsets_, i * depth_ + e) = 64 + (code >> 7) * 64;
-        at(exponents_, i * depth_ + e) = at(table.exponent, code);
-      }
+      std::uint8_t* row = codes_.data() + i * depth_;
+      std::memcpy(row, a.data + i * a.pitch, k);
+      std::fill(row + k, row + depth_, std::uint8_t{0});
+    }
+    exponents<A>()(codes_.data(), size, exponents_.data());
+    for (std::int64_t e = 0; e < size; ++e) {
+      at(magnitudes_, e) = magnitude<A>(at(codes_, e));
+      at(offsets_, e) = 64 + (at(codes_, e) >> 7) * 64;
     }
   }
   Dot8Rows from(std::int64_t begin) const {
@@ -109,6 +116,7 @@ class PackedRows {
 
  private:
   std::int64_t depth_ = 0;
+  std::vector<std::uint8_t> codes_;
   std::vector<float> magnitudes_;
   std::vector<std::int32_t> offsets_;
   std::vector<std::int8_t> exponents_;

@@ -23,8 +23,8 @@ struct Dot8Slice {
   int groups;                    // Groups of 32 places.
   const std::uint8_t* codes;     // [32 groups][16]
   const std::int8_t* exponents;  // [8 groups][16][4]: four places of a column are one word.
-  int shift;                     // A magnitude is (code & 7f) << shift, times `scale`.
-  float scale;
+  int shift;                     // A magnitude's bits are ((code & 7f) << shift) + bias, for a
+  std::uint32_t bias;            // normal code. Others take off 2^(1 - its type's bias).
 };
 // The same run of rows of the left factor; `stride` leads from one row to the next.
 struct Dot8Rows {

@@ -12,15 +12,18 @@ namespace {
 constexpr int kPlace = 3 * kDot8Lanes;  // |b|, |b| where b is negative, |b| where it is not.
 
 LOCKSTEP_AVX2 inline void expand(const Dot8Slice& slice, float* values) {
-  const __m256 scale = _mm256_set1_ps(slice.scale);
+  const __m256i bias = _mm256_set1_epi32(static_cast<int>(slice.bias));
+  const __m256i one = _mm256_set1_epi32(1 << 23), next = _mm256_add_epi32(bias, one);
   const __m128i shift = _mm_cvtsi32_si128(slice.shift);
   for (int h = 0; h < slice.groups * kFp8Group * 2; ++h) {
     const __m256i code = _mm256_cvtepu8_epi32(
         _mm_loadl_epi64(reinterpret_cast<const __m128i*>(slice.codes + h * 8)));
-    const __m256i low = _mm256_and_si256(code, _mm256_set1_epi32(0x7f));
-    // A subnormal code becomes a subnormal number, which the product makes exact.
+    const __m256i low = _mm256_sll_epi32(_mm256_and_si256(code, _mm256_set1_epi32(0x7f)), shift);
+    const __m256 normal = _mm256_castsi256_ps(_mm256_add_epi32(low, bias));
+    const __m256 subnormal =
+        _mm256_sub_ps(_mm256_castsi256_ps(_mm256_add_epi32(low, next)), _mm256_castsi256_ps(next));
     const __m256 magnitude =
-        _mm256_mul_ps(_mm256_castsi256_ps(_mm256_sll_epi32(low, shift)), scale);
+        _mm256_blendv_ps(normal, subnormal, _mm256_castsi256_ps(_mm256_cmpgt_epi32(one, low)));
     const __m256 negative = _mm256_castsi256_ps(_mm256_cmpgt_epi32(code, _mm256_set1_epi32(0x7f)));
     float* place = values + h / 2 * kPlace + h % 2 * 8;
     _mm256_store_ps(place, magnitude);

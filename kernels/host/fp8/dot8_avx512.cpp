@@ -15,15 +15,18 @@ constexpr int kPlace = 3 * kDot8Lanes;  // |b|, |b| where b is negative, |b| whe
 constexpr int kBlock = 4;               // Rows side by side, to hide the latency of fma.
 
 LOCKSTEP_AVX512 inline void expand(const Dot8Slice& slice, float* values) {
-  const __m512 scale = _mm512_set1_ps(slice.scale);
+  const __m512i bias = _mm512_set1_epi32(static_cast<int>(slice.bias));
+  const __m512i one = _mm512_set1_epi32(1 << 23), next = _mm512_add_epi32(bias, one);
   const __m128i shift = _mm_cvtsi32_si128(slice.shift);
   for (int k = 0; k < slice.groups * kFp8Group; ++k) {
     const __m512i code = _mm512_cvtepu8_epi32(
         _mm_loadu_si128(reinterpret_cast<const __m128i*>(slice.codes + k * kDot8Lanes)));
-    const __m512i low = _mm512_and_si512(code, _mm512_set1_epi32(0x7f));
-    // A subnormal code becomes a subnormal number, which the product makes exact.
+    const __m512i low = _mm512_sll_epi32(_mm512_and_si512(code, _mm512_set1_epi32(0x7f)), shift);
+    const __mmask16 subnormal = _mm512_cmplt_epi32_mask(low, one);
+    const __m512 normal = _mm512_castsi512_ps(_mm512_add_epi32(low, bias));
     const __m512 magnitude =
-        _mm512_mul_ps(_mm512_castsi512_ps(_mm512_sll_epi32(low, shift)), scale);
+        _mm512_mask_sub_ps(normal, subnormal, _mm512_castsi512_ps(_mm512_add_epi32(low, next)),
+                           _mm512_castsi512_ps(next));
     const __mmask16 negative = _mm512_test_epi32_mask(code, _mm512_set1_epi32(0x80));
     _mm512_store_ps(values + k * kPlace, magnitude);
     _mm512_store_ps(values + k * kPlace + 16, _mm512_maskz_mov_ps(negative, magnitude));

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
+#include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
 #include "kernels/core/row_segments.h"
@@ -64,12 +66,34 @@ F flushed(bf16 x, std::int32_t k) {
   code.bits = static_cast<std::uint8_t>(subnormal ? code.bits & 0x80 : code.bits);
   return code;
 }
+
+// codes[i] = fp8_code<F>(x[i], k) for i < n, without branches, so that compilers vectorise it.
 template <class F>
-using Rounding = F (*)(bf16, std::int32_t);
+void codes_of_row(const bf16* __restrict x, std::int64_t n, std::int32_t k, F* __restrict codes) {
+  const float power = fp8_power(k);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint32_t u = bits(mul(load(x[i]), power)), magnitude = u & 0x7fffffffu;
+    const int field = static_cast<int>(magnitude >> 23), e = std::max(field, 1) - 127;
+    const std::uint32_t m = (magnitude & 0x7fffffu) | (field > 0 ? 0x800000u : 0u);
+    // From 26 on everything is rounded off.
+    const int right = std::min(23 - F::kFraction + std::max(1 - F::kBias - e, 0), 26);
+    const std::uint32_t j = (m + (1u << (right - 1)) - 1u + ((m >> right) & 1u)) >> right;
+    const std::uint32_t binade = static_cast<std::uint32_t>(std::max(e + F::kBias - 1, 0));
+    const std::uint32_t c = std::min((binade << F::kFraction) + j, F::kTop) | ((u >> 24) & 0x80u);
+    codes[i].bits = static_cast<std::uint8_t>(magnitude > 0x7f800000u ? 0x7fu : c);
+  }
+}
+template <class F, F (*code)(bf16, std::int32_t)>
+void each_code(const bf16* x, std::int64_t n, std::int32_t k, F* codes) {
+  std::transform(x, x + n, codes, [k](bf16 one) { return code(one, k); });
+}
+template <class F>
+using Rounding = void (*)(const bf16*, std::int64_t, std::int32_t, F*);
 template <class F>
 Rounding<F> rounding() {
-  const Rounding<F> right = faulty("fp8-codes-truncated", &fp8_code<F>, &truncated<F>);
-  return faulty("fp8-codes-overflow-to-nan", right, &overflowing<F>);
+  const Rounding<F> right =
+      faulty("fp8-codes-truncated", &codes_of_row<F>, &each_code<F, truncated<F>>);
+  return faulty("fp8-codes-overflow-to-nan", right, &each_code<F, overflowing<F>>);
 }
 
 template <class F>
@@ -90,8 +114,8 @@ void run(HostQueue, const Fp8Amax& op) {
     const std::int64_t s = faulty("fp8-amax-of-padding-rows", used, segments.of_row(r));
     if (s < 0) continue;
     std::uint32_t most = op.amax.data[s];
-    for (std::int64_t c = 0; c < op.x.cols; ++c)
-      most = std::max(most, bits(load(op.x.row(r)[c])) & mask);
+    const bf16* const row = op.x.row(r);
+    for (std::int64_t c = 0; c < op.x.cols; ++c) most = std::max(most, bits(load(row[c])) & mask);
     op.amax.data[s] = most;
   }
 }
@@ -137,7 +161,9 @@ void run(HostQueue, const Fp8Cast<F>& op) {
   require_inside(segments);
   if (op.codes) clear_codes(op.codes);
   if (op.transposed) clear_codes(op.transposed);
-  const Rounding<F> code_of = faulty("fp8-subnormal-codes-flushed", rounding<F>(), &flushed<F>);
+  const Rounding<F> take_codes =
+      faulty("fp8-subnormal-codes-flushed", rounding<F>(), &each_code<F, flushed<F>>);
+  std::vector<F> codes(op.x.cols);
   for (std::int64_t r = 0; r < op.x.rows; ++r) {
     const std::int64_t s = used_segment(op, segments, r);
     if (s < 0) continue;
@@ -145,11 +171,10 @@ void run(HostQueue, const Fp8Cast<F>& op) {
     const std::int64_t in_segment = r - segments.first(s);
     const std::int64_t top = segments.listed() ? 0 : s * op.x.cols;
     const std::int64_t column = segments.listed() ? segments.place(s) + in_segment : in_segment;
-    for (std::int64_t c = 0; c < op.x.cols; ++c) {
-      const F code = code_of(op.x.row(r)[c], op.k.data[s]);
-      if (op.codes) op.codes.row(r)[c] = code;
-      if (op.transposed) op.transposed.row(top + c)[column] = code;
-    }
+    take_codes(op.x.row(r), op.x.cols, op.k.data[s], codes.data());
+    if (op.codes) std::copy(codes.begin(), codes.end(), op.codes.row(r));
+    for (std::int64_t c = 0; op.transposed && c < op.x.cols; ++c)
+      op.transposed.row(top + c)[column] = at(codes, c);
   }
 }
 

@@ -75,6 +75,32 @@ TEST(Fp8Roll, TakesTheLargestOfAllRanks) {
   EXPECT_EQ(pending, (std::vector<U>{0, 0}));
 }
 
+// All bf16 numbers, infinities and NaN too, by exponents up to the caps.
+template <class F>
+void expect_codes_of_the_scalar_model() {
+  constexpr std::int64_t kRows = 256, kCols = 256;
+  std::vector<bf16> x;
+  for (std::uint32_t half = 0; half < 0x10000u; ++half)
+    x.push_back(bf16{static_cast<std::uint16_t>(half)});
+  std::vector<F> codes(x.size()), transposed(x.size());
+  for (I k = -F::kCap; k <= F::kCap; k += k % 4 == 0 ? 1 : 3) {
+    std::vector<I> exponent = {k};
+    checked_run(Fp8Cast<F>{.x = view(x, kRows, kCols),
+                           .k = words(exponent),
+                           .codes = view(codes, kRows, kCols),
+                           .transposed = view(transposed, kCols, kRows)});
+    for (std::int64_t i = 0; i < kRows * kCols; ++i) {
+      const std::uint8_t want = fp8_code<F>(at(x, i), k).bits;
+      ASSERT_EQ(at(codes, i).bits, want) << std::hex << i << " by " << k;
+      ASSERT_EQ(at(transposed, i % kCols * kRows + i / kCols).bits, want) << i << " by " << k;
+    }
+  }
+}
+TEST(Fp8Cast, TakesTheCodesOfTheScalarModel) {
+  expect_codes_of_the_scalar_model<e4m3>();
+  expect_codes_of_the_scalar_model<e5m2>();
+}
+
 TEST(Fp8AmaxOfRanks, IsTheLargest) {
   std::vector<U> of_ranks = {0x3f000000, 0, 0, 0x3fc00000, 0x3e800000, 0x3f000000}, amax(2);
   checked_run(Fp8AmaxOfRanks{.of_ranks = view(of_ranks, 3, 2), .amax = words(amax)});

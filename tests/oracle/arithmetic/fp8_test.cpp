@@ -69,6 +69,21 @@ TEST(fp8, codes_of_all_bf16_numbers_are_the_nearest) {
   }
 }
 
+// All bf16 numbers, infinities and NaN too, and some numbers of fp32, by exponents up to the caps.
+TEST(fp8, codes_of_many_numbers_are_those_of_each) {
+  std::vector<float> x;
+  for (std::uint32_t half = 0; half < 0x10000u; ++half) x.push_back(widened(half));
+  for (std::uint32_t i = 0; i < 0x10000u; ++i) x.push_back(from_bits(i * 2654435761u));
+  std::vector<std::uint8_t> codes(x.size());
+  for (const Fp8Type& type : {kE4m3, kE5m2}) {
+    for (int k = -type.cap; k <= type.cap; k += k % 4 == 0 ? 1 : 3) {
+      fp8_codes(x.data(), static_cast<std::int64_t>(x.size()), k, type, codes.data());
+      for (std::size_t i = 0; i < x.size(); ++i)
+        ASSERT_EQ(codes[i], fp8_code(x[i], k, type)) << std::hex << bits(x[i]) << " by " << k;
+    }
+  }
+}
+
 TEST(fp8, the_exponent_is_the_largest_that_does_not_saturate) {
   for (const Fp8Type& type : {kE4m3, kE5m2}) {
     const double most = value_of(type.top, type);
