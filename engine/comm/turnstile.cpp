@@ -9,7 +9,11 @@
 namespace lockstep {
 
 Turnstile::Turnstile(int size, std::uint64_t seed)
-    : states_(size, State::ready), conditions_(size, nullptr), order_(size), random_(seed) {
+    : passed_(size),
+      states_(size, State::ready),
+      conditions_(size, nullptr),
+      order_(size),
+      random_(seed) {
   std::iota(order_.begin(), order_.end(), 0);
   shuffle();
   turn_ = order_.front();
@@ -87,7 +91,7 @@ void Turnstile::pass() {
   const auto next = first();
   turn_ = next == order_.end() ? -1 : *next;
   if (turn_ >= 0 && is(turn_, State::blocked)) state(turn_) = State::ready;
-  passed_.notify_all();
+  if (turn_ >= 0) at(passed_, turn_).notify_one();
 }
 
 bool Turnstile::may_run(int thread) const {
@@ -96,7 +100,7 @@ bool Turnstile::may_run(int thread) const {
 }
 
 void Turnstile::wait_for_turn(std::unique_lock<std::mutex>& lock, int thread) {
-  passed_.wait(lock, [&] { return turn_ == thread; });
+  at(passed_, thread).wait(lock, [&] { return turn_ == thread; });
 }
 
 }  // namespace lockstep

@@ -48,7 +48,7 @@ class Turnstile {
   void wait_for_turn(std::unique_lock<std::mutex>& lock, int thread);
 
   std::mutex mutex_;
-  std::condition_variable passed_;
+  std::vector<std::condition_variable> passed_;  // By thread: the others need not wake.
   std::vector<State> states_;
   std::vector<const std::function<bool()>*> conditions_;  // Blocked threads have one.
   std::vector<int> order_;

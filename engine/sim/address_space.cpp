@@ -54,7 +54,11 @@ void forget_pages(std::byte* begin, std::byte* end) {
 std::byte* map(void* at, std::size_t bytes) {
   void* const memory = ::mmap(at, bytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-  if (memory == at) return static_cast<std::byte*>(memory);
+  if (memory == at) {
+    ::madvise(memory, bytes,
+              MADV_HUGEPAGE);  // One fault for 2 MiB, where the kernel has such pages.
+    return static_cast<std::byte*>(memory);
+  }
   if (memory != MAP_FAILED) ::munmap(memory, bytes);  // A kernel that takes the address as a hint.
   return nullptr;
 }

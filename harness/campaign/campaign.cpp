@@ -31,10 +31,16 @@ constexpr double kGraceSeconds = 10;  // For the cases that run when a signal co
 // On sim: bounds the number of later cases that state left by a case can affect.
 constexpr int kCasesPerProcess = 200;
 
+// Drawn once: the parent makes a case for each worker, and drawing takes it milliseconds.
+struct MadeJob {
+  Job job;
+  CampaignCase one;
+};
+
 struct Slot {
   std::unique_ptr<RequestWorker> worker;
   bool starts_ranks = false;  // On GPUs: the worker opens none itself.
-  std::optional<Job> job;
+  std::optional<MadeJob> made;
   Stopwatch since;
 };
 
@@ -96,10 +102,10 @@ class Campaign {
     bool running = false;
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       Slot& slot = slots_[i];
-      if (!slot.job) {
-        const std::optional<Job> job = next_job();
-        if (!job) continue;
-        give(slot, static_cast<int>(i), *job);
+      if (!slot.made) {
+        std::optional<MadeJob> made = next_job();
+        if (!made) continue;
+        give(slot, static_cast<int>(i), std::move(*made));
       }
       running = true;
     }
@@ -108,20 +114,21 @@ class Campaign {
 
   // The next case that must be run: a corpus's file that is refused as expected, or skipped, is
   // done by being read.
-  std::optional<Job> next_job() {
+  std::optional<MadeJob> next_job() {
     while (const std::optional<Job> job = queue_.next(watch_.seconds())) {
-      const std::optional<CaseResult> decided = cases_.decided(*job);
-      if (!decided) return job;
-      finish(*job, *decided);
+      MadeJob made{*job, cases_.make(*job)};
+      const std::optional<CaseResult> decided = cases_.decided(made.job, made.one);
+      if (!decided) return made;
+      finish(made, *decided);
     }
     return {};
   }
 
-  void give(Slot& slot, int number, const Job& job) {
+  void give(Slot& slot, int number, MadeJob made) {
+    const auto& [job, one] = made;
     const bool worn =
         slot.worker && slot.worker->served() >= kCasesPerProcess && options_.run.device == "sim";
     if (slot.worker && (worn || (job.again && slot.worker->served() > 0))) slot.worker.reset();
-    const CampaignCase one = cases_.make(job);
     const bool starts_ranks = cases_.starts_ranks_on_gpus(one);
     if (slot.worker && !one.invalid && slot.starts_ranks != starts_ranks) slot.worker.reset();
     if (!slot.worker) {
@@ -129,9 +136,9 @@ class Campaign {
       slot.worker =
           std::make_unique<RequestWorker>(jobs_.worker(number, state_.path(), starts_ranks));
     }
-    slot.job = job;
     slot.since = Stopwatch();
     slot.worker->ask(request_of(job));
+    slot.made = std::move(made);
   }
 
   // --- What comes back.
@@ -141,7 +148,7 @@ class Campaign {
     for (const Slot& slot : slots_) workers.push_back(slot.worker.get());
     RequestWorker::listen(workers, 100);
     for (Slot& slot : slots_) {
-      if (slot.job) {
+      if (slot.made) {
         heard(slot);
       } else if (slot.worker && !slot.worker->is_open()) {
         slot.worker.reset();
@@ -155,8 +162,7 @@ class Campaign {
       if (run.result.judge == JudgeKind::state) throw WorldError(run.result.reason);
       took(slot, std::move(run));
     } else if (!slot.worker->is_open()) {
-      const Job job = *slot.job;
-      const CampaignCase one = cases_.make(job);
+      const auto& [job, one] = *slot.made;
       took(slot, {cases_.death(job, one, slot.worker->end()), ""});
     } else if (slot.since.seconds() > options_.timeout_s) {
       hung(slot);
@@ -168,18 +174,17 @@ class Campaign {
     ChildEnd end = slot.worker->end();
     end.timed_out = true;
     end.last_words = phase + (where.empty() ? "" : ", in " + where);
-    took(slot, {cases_.death(*slot.job, cases_.make(*slot.job), end), ""});
+    took(slot, {cases_.death(slot.made->job, slot.made->one, end), ""});
   }
 
   void took(Slot& slot, FurtherRun run) {
-    const Job job = *std::exchange(slot.job, std::nullopt);
+    const auto [job, one] = *std::exchange(slot.made, std::nullopt);
     if (run.result.seconds == 0) run.result.seconds = slot.since.seconds();
     book_.report().add(run.times, slot.since.seconds());
     if (!run.result.device.name.empty()) book_.report().device = run.result.device;
     // A process in which something failed judges nothing else.
     if (fails(run.result)) slot.worker.reset();
     if (job.again) return took_again(job, std::move(run));
-    const CampaignCase one = cases_.make(job);
     CaseRecord record = cases_.record(job, one);
     if (run.result.token.empty() && !one.invalid) {  // It had no memory left to say what it was.
       const CaseResult named = unjudged_case(one.scenario, cases_.run_options(job));
@@ -210,11 +215,10 @@ class Campaign {
     book_.finish(std::move(record), cases_.make(job));
   }
 
-  void finish(const Job& job, CaseResult result) {
-    const CampaignCase one = cases_.make(job);
-    CaseRecord record = cases_.record(job, one);
+  void finish(const MadeJob& made, CaseResult result) {
+    CaseRecord record = cases_.record(made.job, made.one);
     record.result = std::move(result);
-    book_.finish(std::move(record), one);
+    book_.finish(std::move(record), made.one);
   }
 
   void show() {

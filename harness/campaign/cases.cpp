@@ -21,16 +21,15 @@ CampaignCase CampaignCases::make(const Job& job) const {
   return one;
 }
 
-std::optional<CaseResult> CampaignCases::decided(const Job& job) const {
-  if (!job.corpus) return lacking_machine(job);
+std::optional<CaseResult> CampaignCases::decided(const Job& job, const CampaignCase& one) const {
+  if (!job.corpus) return lacking_machine(one);
   return corpus_[static_cast<std::size_t>(job.index)].planned.decided;
 }
 
 // A case that needs more of the machine than there is, such as GPUs for four ranks, or memory for
 // the sizes of a user's file. Other cases are small and need nothing.
-std::optional<CaseResult> CampaignCases::lacking_machine(const Job& job) const {
+std::optional<CaseResult> CampaignCases::lacking_machine(const CampaignCase& one) const {
   if (!options_.with.any() && !options_.like) return {};
-  const CampaignCase one = make(job);
   if (one.invalid) return {};
   PlannedCase planned;
   planned.scenario = one.scenario;

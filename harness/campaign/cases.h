@@ -32,7 +32,7 @@ class CampaignCases {
   CaseResult judged(const Job& job, const CampaignCase& one, CaseResult result) const;
   // The result of a case that is decided by being read: one of the corpus, or one that this machine
   // lacks something for.
-  std::optional<CaseResult> decided(const Job& job) const;
+  std::optional<CaseResult> decided(const Job& job, const CampaignCase& one) const;
   // The result where a worker died before it answered.
   CaseResult death(const Job& job, const CampaignCase& one, const ChildEnd& end) const;
   // All but the result.
@@ -43,7 +43,7 @@ class CampaignCases {
   bool starts_ranks_on_gpus(const CampaignCase& one) const;
 
  private:
-  std::optional<CaseResult> lacking_machine(const Job& job) const;
+  std::optional<CaseResult> lacking_machine(const CampaignCase& one) const;
 
   const CampaignOptions& options_;
   const std::vector<CorpusCase>& corpus_;

@@ -34,7 +34,10 @@ void settle(int number, const CampaignOptions& options, bool starts_ranks) {
   if (options.times) TimeSpent::begin();
   if (options.run.device == "cuda") {
     if (!starts_ranks) take_gpu(number, gpus_here());
-  } else if (options.memory_limit > 0) {  // CUDA maps far more address space than it uses.
+    return;
+  }
+  take_core(number, options.jobs);
+  if (options.memory_limit > 0) {  // CUDA maps far more address space than it uses.
     const rlim_t bytes = static_cast<rlim_t>(options.memory_limit) << 20;
     const rlimit limit{bytes, bytes};
     ::setrlimit(RLIMIT_AS, &limit);

@@ -122,7 +122,11 @@ void RankTeams::make_team(const Scenario& scenario, double deadline_s) {
     const auto answer = [this, rank, deadline_s](const std::string& request, const auto& phase) {
       return this->answer(rank, deadline_s, request, phase);
     };
-    ranks_.push_back(std::make_unique<RequestWorker>(WorkerSetup{keep_freed_memory, answer}));
+    const auto begin = [] {
+      leave_core();  // Ranks run at the same time.
+      keep_freed_memory();
+    };
+    ranks_.push_back(std::make_unique<RequestWorker>(WorkerSetup{begin, answer}));
   }
 }
 

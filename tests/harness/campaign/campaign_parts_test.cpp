@@ -2,13 +2,17 @@
 // runs say.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <map>
+#include <thread>
+#include <vector>
 
 #include "harness/campaign/campaign.h"
 #include "harness/campaign/corpus.h"
 #include "harness/campaign/line_interval.h"
 #include "harness/generate/case.h"
+#include "harness/run/worker_place.h"
 #include "scenarios/io/reader.h"
 
 namespace lockstep {
@@ -213,6 +217,59 @@ TEST(CaseRecord, SurvivesTheLog) {
   EXPECT_EQ(to_json(again), line);
   EXPECT_EQ(again.traits, record.traits);
   EXPECT_EQ(again.seed, record.seed);
+}
+
+std::vector<int> cores_here() {
+  cpu_set_t may;
+  EXPECT_EQ(::sched_getaffinity(0, sizeof may, &may), 0);
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &may)) cores.push_back(core);
+  }
+  return cores;
+}
+// The cores of a thread that takes one and starts another thread, and of both once it has left it.
+struct Taken {
+  std::vector<int> own, child, left;
+};
+Taken taken(int number, int workers, const std::vector<int>& may) {
+  Taken result;
+  std::thread([&] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (const int core : may) CPU_SET(core, &set);
+    EXPECT_EQ(::sched_setaffinity(0, sizeof set, &set), 0);
+    take_core(number, workers);
+    result.own = cores_here();
+    std::thread([&] { result.child = cores_here(); }).join();
+    leave_core();
+    result.left = cores_here();
+  }).join();
+  return result;
+}
+
+TEST(WorkerPlace, WorkersThatTakeTheMachineHaveACoreEach) {
+  const std::vector<int> all = cores_here();
+  const int cores = static_cast<int>(all.size());
+  for (int k = 0; k < cores; ++k) {
+    const Taken one = taken(k, cores, all);
+    EXPECT_EQ(one.own, std::vector<int>{all[static_cast<std::size_t>(k)]});
+    EXPECT_EQ(one.child, one.own);
+    EXPECT_EQ(one.left, all);
+  }
+}
+TEST(WorkerPlace, AMaskThatWasSetOutsideIsKept) {
+  const int last = cores_here().back();
+  EXPECT_EQ(taken(0, 1, {last}).own, std::vector<int>{last});
+  EXPECT_EQ(taken(0, 1, {last}).left, std::vector<int>{last});
+}
+TEST(WorkerPlace, TooManyWorkersOrFewLeaveThePlaceToTheKernel) {
+  const std::vector<int> all = cores_here();
+  const int cores = static_cast<int>(all.size());
+  EXPECT_EQ(taken(cores - 1, cores + 1, all).own, all);
+  if (cores > 1) {
+    EXPECT_EQ(taken(0, cores / 2, all).own, all);
+  }
 }
 
 }  // namespace
