@@ -7,9 +7,10 @@ namespace lockstep {
 // this number, counted around.
 void take_gpu(int number, int gpus);
 // This process, with all threads that it starts, stays on the core with this number among those
-// that it may use, so that threads which take turns share its caches and wake no other core. Only
-// if `workers` have a core each and take more than half of them: smaller programs may run beside
-// each other, and would all choose the first cores.
+// that it may use, so that threads which take turns share its caches and wake no other core. Where
+// cores have several hardware threads, first come the first threads of all cores. Only if `workers`
+// have a thread each and take more than half of them: smaller programs may run beside each other,
+// and would all choose the first cores.
 void take_core(int number, int workers);
 // A child of such a process may use the cores again that its parent left.
 void leave_core();
