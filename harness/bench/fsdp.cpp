@@ -8,6 +8,7 @@
 #include "harness/bench/exchanges.h"
 #include "harness/bench/host_time.h"
 #include "harness/bench/median.h"
+#include "harness/bench/steps.h"
 #include "harness/case/schedules.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/rules/legality.h"
@@ -23,10 +24,7 @@ using Calls = std::vector<ListingCommunicator::Call>;
 
 Scenario of_mode(Scenario scenario, Sharding strategy, GraphImpl impl) {
   scenario.fsdp.strategy = strategy;
-  scenario.cuda_graph.impl = impl;
-  if (impl != GraphImpl::partial) scenario.cuda_graph.modules.clear();
-  if (impl != GraphImpl::partial) scenario.cuda_graph.shared_memory = false;  // L45
-  return scenario;
+  return with_graph_impl(std::move(scenario), impl);
 }
 
 struct StepSeconds {

@@ -20,13 +20,27 @@ namespace {
 constexpr int kWarmSteps = 3;
 constexpr int kFewestSteps = 5;
 
+}  // namespace
+
 std::vector<MicrobatchLengths> lengths_of(const StepData& step) {
   std::vector<MicrobatchLengths> all;
   for (const Microbatch& microbatch : step.microbatches) all.push_back(lengths_of(microbatch));
   return all;
 }
 
-}  // namespace
+Scenario with_graph_impl(Scenario scenario, GraphImpl impl) {
+  scenario.cuda_graph.impl = impl;
+  if (impl != GraphImpl::partial) scenario.cuda_graph.modules.clear();
+  if (impl != GraphImpl::partial) scenario.cuda_graph.shared_memory = false;  // L45
+  return scenario;
+}
+
+std::string why_not(const Scenario& scenario) {
+  for (const auto& errors : {check_legality(scenario), check_built(scenario)}) {
+    if (!errors.empty()) return errors.front().text();
+  }
+  return "";
+}
 
 Scenario with_one_pack(Scenario s, const MicrobatchLengths& pack) {
   const std::int64_t length = s.data.pack_length;
@@ -63,14 +77,9 @@ StepTime time_steps(Scenario scenario, GraphImpl impl, const std::string& device
                     double budget) {
   StepTime result;
   result.mode = mode_name(impl);
-  scenario.cuda_graph.impl = impl;
-  if (impl != GraphImpl::partial) scenario.cuda_graph.modules.clear();
-  if (impl != GraphImpl::partial) scenario.cuda_graph.shared_memory = false;  // L45
-  for (const auto& errors : {check_legality(scenario), check_built(scenario)}) {
-    if (errors.empty()) continue;
-    result.not_run = errors.front().text();
-    return result;
-  }
+  scenario = with_graph_impl(std::move(scenario), impl);
+  result.not_run = why_not(scenario);
+  if (!result.not_run.empty()) return result;
   const auto data = open_data(scenario);
   HostTime host;
   Device device(open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed)),

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/device/backend.h"
+#include "scenarios/documents/documents.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
@@ -30,6 +31,14 @@ struct StepTime {
 };
 
 std::string mode_name(GraphImpl impl);
+
+// The documents of each microbatch.
+std::vector<MicrobatchLengths> lengths_of(const StepData& step);
+
+// The same scenario with graphs of this kind.
+Scenario with_graph_impl(Scenario scenario, GraphImpl impl);
+// Why it cannot run; "" if it can.
+std::string why_not(const Scenario& scenario);
 
 // The scenario's model by one rank, with this pack in each microbatch and with nothing that some
 // steps only do.

@@ -17,6 +17,7 @@
 #include "harness/page/bench_page.h"
 #include "harness/page/page.h"
 #include "harness/page/rows_table.h"
+#include "harness/peer/section.h"
 #include "harness/report/report.h"
 #include "harness/report/result_json.h"
 #include "harness/run/device_choice.h"
@@ -31,6 +32,17 @@ struct Request {
   Scenario scenario;
   bool standard = false;  // Too large for the oracle.
 };
+
+// --peer is a section that has an option of its own, and is not one of all.
+constexpr char kPeerSection[] = "peer";
+std::string section_of(const Options& options) {
+  const std::string named = options.text("section");
+  if (!options.has("peer")) return named;
+  if (named != "all" || options.has("only"))
+    throw RequestError(
+        "--peer measures the step alone, in all modes: leave --section and --only out");
+  return kPeerSection;
+}
 
 Request request_of(const Options& options) {
   Request request;
@@ -98,7 +110,7 @@ void say_section(const char* name) { std::fprintf(stderr, "lockstep bench: secti
 
 void measure(const Options& options, const Request& request, const std::string& device,
              BenchRows& rows) {
-  const std::string section = options.text("section"), only = options.text("only");
+  const std::string section = section_of(options), only = options.text("only");
   const double budget = options.seconds("budget");
   const bool all = section == "all";
   const auto begins = [&](const char* name, bool among_all) {
@@ -109,6 +121,10 @@ void measure(const Options& options, const Request& request, const std::string& 
   // Before this process opens a GPU.
   if (begins("fsdp", false)) bench_fsdp(request.scenario, options, device, rows);
   if (section == "offload") leave_two_channels();
+  if (section == kPeerSection) {
+    say_section("peer");
+    bench_peer(on_one_device(request.scenario), device, options.text("python"), budget, rows);
+  }
   rows.set("/device", to_json(open_backend(device, {})->info()));
   if (begins("scenarios", !request.standard)) bench_scenarios(request.scenario, budget, rows);
   constexpr std::array kOnOneDevice{"kernels", "step",       "offload",
@@ -131,11 +147,10 @@ void measure(const Options& options, const Request& request, const std::string& 
 std::vector<CaseResult> times_of(const boost::json::value& found) {
   constexpr struct {
     const char *rows, *name, *seconds;
-  } kLists[] = {{"/steps", "mode", "median_seconds"},
-                {"/kernels", "op", "seconds"},
-                {"/offload/rows", "mode", "median_seconds"},
-                {"/memory/rows", "memory", "median_seconds"},
-                {"/fsdp/rows", "mode", "step_seconds"}};
+  } kLists[] = {
+      {"/steps", "mode", "median_seconds"},        {"/kernels", "op", "seconds"},
+      {"/offload/rows", "mode", "median_seconds"}, {"/memory/rows", "memory", "median_seconds"},
+      {"/fsdp/rows", "mode", "step_seconds"},      {"/peer/rows", "mode", "median_seconds"}};
   std::vector<CaseResult> list;
   for (const auto& [rows, name, seconds] : kLists) {
     for (const boost::json::value& value : rows_at(found, rows)) {
@@ -200,6 +215,9 @@ Options bench_options() {
                "kernels: ops whose name or shape holds this text; step: modes; offload: modes, or "
                "modes and fractions, such as partial@0.25; memory: separate or shared; packing: "
                "names and modes; fsdp: strategies, modes");
+  options.flag("peer",
+               "the step and PyTorch's of the same model by turns on this GPU, and the ratio");
+  options.text("python", "peer: the Python that has PyTorch", "python3");
   options.number("ranks", "fsdp: how many; 0: as many as there are GPUs, at least 2", 0, 0);
   options.text("json", "write the numbers to this file")
       .text("junit", "write a case for each time to this file, for dashboards")
@@ -207,6 +225,7 @@ Options bench_options() {
   options
       .example("lockstep bench H1 --section step",
                "the standard model eager, with partial graphs and as one graph")
+      .example("lockstep bench H1 --peer", "the step beside PyTorch's in the same minutes")
       .example("lockstep bench H1 --section offload --html offload.html",
                "step time and memory over the offloaded fraction, drawn");
   return options;
@@ -218,7 +237,7 @@ ExitStatus bench_command(const Words& words) {
   InterruptGuard guard;
   const InterruptGuard::AtEnd unless_there_is_more(guard, without_results(words));
   const CommandFiles files(options);
-  const std::string section = options.text("section");
+  const std::string section = section_of(options);
   const Request request = request_of(options);
   if (request.standard && (section == "scenarios" || section == "checker")) {
     throw RequestError("--section " + section + ": " + request.scenario.name +

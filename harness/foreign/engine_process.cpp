@@ -41,7 +41,7 @@ std::array<int, 2> make_pipe() {
 void set_variable(const char* name, int value) { ::setenv(name, std::to_string(value).c_str(), 1); }
 
 // Between fork and exec.
-[[noreturn]] void be_the_engine(const std::string& command, EnginePlace place, int requests,
+[[noreturn]] void be_the_engine(const std::string& command, const EnginePlace& place, int requests,
                                 int replies, int words, pid_t parent) {
   ::setsid();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -82,7 +82,10 @@ std::string beginning_of(const std::string& line) { return shown(line.substr(0, 
 
 }  // namespace
 
-EngineProcess::EngineProcess(const std::string& command, EnginePlace place) : rank_(place.rank) {
+EngineProcess::EngineProcess(const std::string& command, EnginePlace place)
+    : rank_(place.rank),
+      called_(place.called.empty() ? "rank " + std::to_string(rank_) + " of the engine"
+                                   : place.called) {
   const std::array<int, 2> requests = make_pipe(), replies = make_pipe(), words = make_pipe();
   std::fflush(nullptr);
   const pid_t parent = ::getpid();
@@ -212,7 +215,7 @@ void EngineProcess::log(const char* sign, const std::string& line) const {
 }
 
 std::string EngineProcess::told(const std::string& what) const {
-  std::string text = "rank " + std::to_string(rank_) + " of the engine " + what;
+  std::string text = called_ + " " + what;
   if (!phase_.empty()) text += " (in " + phase_ + ")";
   std::string words = said_.substr(said_.size() - std::min(said_.size(), kShownWords));
   while (!words.empty() && words.back() == '\n') words.pop_back();

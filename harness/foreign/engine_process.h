@@ -15,7 +15,8 @@ namespace lockstep::foreign {
 
 struct EnginePlace {
   int rank = 0, ranks = 1;
-  int port = 0;  // MASTER_PORT.
+  int port = 0;             // MASTER_PORT.
+  std::string called = {};  // In messages; "": "rank 0 of the engine".
 };
 
 class EngineProcess {
@@ -38,7 +39,7 @@ class EngineProcess {
   // Reads and writes what can be without waiting. Throws EngineFailure.
   void serve(const std::array<pollfd, kDescriptors>& ready);
 
-  // "rank 1: WHAT (in PHASE)", and the end of what the process printed.
+  // "rank 1 of the engine WHAT (in PHASE)", and the end of what the process printed.
   std::string told(const std::string& what) const;
   bool has_ended() const;
   // Waits until it has exited, signals it after `patience` seconds, and kills what is left.
@@ -56,6 +57,7 @@ class EngineProcess {
   [[noreturn]] void unasked(const std::string& line) const;
 
   int rank_ = 0;
+  std::string called_;
   pid_t child_ = -1;
   int requests_ = -1, replies_ = -1, words_ = -1;
   std::int64_t number_ = 0;  // The last request's.

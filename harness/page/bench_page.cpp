@@ -102,6 +102,12 @@ std::string bench_page(const json::object& unread) {
         "<p class=\"interrupted\">Times of the simulated device: they say nothing of a GPU.</p>\n";
   }
   page.body += section("Step", rows_table(rows_at(report, "/steps"), step_columns()));
+  page.body += section("Beside PyTorch", rows_table(rows_at(report, "/peer/rows"),
+                                                    {{"mode", "mode", 0},
+                                                     {"median_seconds", "ms a step", 1e3, 3, true},
+                                                     {"fastest_seconds", "fastest, ms", 1e3},
+                                                     {"bytes", "memory, MB", 1e-6, 1},
+                                                     {"not_run", "", 0}}));
   page.body += section("Offloading", offload_section(report));
   const auto memory = [](const json::object& row) { return text_in(row, "memory"); };
   const json::array& in_flight = rows_at(report, "/memory/rows");

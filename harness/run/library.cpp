@@ -10,18 +10,27 @@ namespace lockstep {
 
 namespace fs = std::filesystem;
 
-std::string library_folder() {
-  if (const char* set = std::getenv("LOCKSTEP_LIBRARY"); set && *set) return set;
+// `name` / `below` of share/lockstep. In a build tree `name` is a link to the sources.
+static std::string shared_folder(const char* name, const char* below) {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   const fs::path beside = program.parent_path().parent_path();  // Tests lie a folder deeper.
-  const fs::path scenarios = "share/lockstep/scenarios";
+  const fs::path shared = fs::path("share/lockstep") / name;
   for (const fs::path& tree : {beside, beside.parent_path()}) {
-    const fs::path library = tree / scenarios / "library";
-    if (!fs::is_directory(library, error)) continue;
-    return fs::is_symlink(tree / scenarios) ? fs::canonical(library).string() : library.string();
+    const fs::path folder = tree / shared / below;
+    if (!fs::is_directory(folder, error)) continue;
+    return fs::is_symlink(tree / shared) ? fs::canonical(folder).string() : folder.string();
   }
-  return (beside / scenarios / "library").string();  // Whoever reads it says that it is not there.
+  return (beside / shared / below).string();  // Whoever reads it says that it is not there.
+}
+
+std::string library_folder() {
+  if (const char* set = std::getenv("LOCKSTEP_LIBRARY"); set && *set) return set;
+  return shared_folder("scenarios", "library");
+}
+
+std::string adapters_folder() {
+  return fs::path(shared_folder("adapters", "lockstep_adapter")).parent_path().string();
 }
 
 std::vector<std::string> library_files() {

@@ -6,6 +6,8 @@
 
 namespace lockstep {
 
+// The Python package of adapters, beside the scenarios.
+std::string adapters_folder();
 // LOCKSTEP_LIBRARY, else share/lockstep/scenarios/library beside the program's folder or the one
 // above it. In a build tree that is a link to the source tree's, which is returned.
 std::string library_folder();

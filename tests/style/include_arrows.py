@@ -44,7 +44,7 @@ FLOORS = {
         ["judge", "page"],
         ["run", "wire"],
         ["bench", "campaign", "foreign", "megatron", "mutate", "shrink", "verify"],
-        ["packing"],
+        ["packing", "peer"],
         ["cli"],
     ],
 }
