@@ -47,4 +47,11 @@ inline bool captures_exchange(const Scenario& scenario) {
   return false;
 }
 
+// Whether a graph would hold any call between ranks.
+inline bool captures_calls(const Scenario& scenario) {
+  const bool several = scenario.parallel.data * scenario.parallel.pipeline > 1;
+  return several &&
+         (scenario.cuda_graph.impl == GraphImpl::full_iteration || captures_exchange(scenario));
+}
+
 }  // namespace lockstep

@@ -97,9 +97,16 @@ class Rounds {
 class StoreCommunicator final : public Communicator {
  public:
   StoreCommunicator(Device& device, Store& store)
-      : device_(device), store_(store), rounds_(store), order_(device), captured_(*this) {}
-  StoreCommunicator(Device& device, std::unique_ptr<Store> own) : StoreCommunicator(device, *own) {
+      : device_(device),
+        store_(store),
+        rounds_(store),
+        order_(device),
+        order_in_graphs_(&order_),
+        captured_(*this) {}
+  StoreCommunicator(StoreCommunicator& all, std::unique_ptr<Store> own)
+      : StoreCommunicator(all.device_, *own) {
     own_store_ = std::move(own);
+    order_in_graphs_ = all.order_in_graphs_;
   }
   int rank() const override { return store_.rank(); }
   int size() const override { return store_.size(); }
@@ -136,8 +143,7 @@ class StoreCommunicator final : public Communicator {
     if (bytes > 0) stream.copy(to, letter.data.data(), bytes, CopyKind::host_to_device);
   }
   std::unique_ptr<Communicator> group(const std::vector<int>& ranks) override {
-    return std::make_unique<StoreCommunicator>(device_,
-                                               std::make_unique<GroupStore>(store_, ranks));
+    return std::make_unique<StoreCommunicator>(*this, std::make_unique<GroupStore>(store_, ranks));
   }
 
   // The hosts compare the calls of their graphs. The calls are made while the graph runs, before
@@ -210,9 +216,11 @@ class StoreCommunicator final : public Communicator {
 
   void make(const Stream& stream, CollectiveKind kind, const CollectiveName& name, void* to,
             const void* from, void* own_to, const void* own_from, std::size_t bytes) {
-    order_.begin(stream);
+    const bool captured = device_.recording() >= 0;
+    CallOrder& order = captured ? *order_in_graphs_ : order_;
+    order.begin(stream);
     device_.count(stream, collectives);
-    if (device_.recording() >= 0) {
+    if (captured) {
       capture(stream, kind, name, to, from, bytes);
     } else {
       // The outbox is not pinned: the host waits for a copy to it, and a copy from it reads it when
@@ -228,7 +236,7 @@ class StoreCommunicator final : public Communicator {
       if (bytes > 0 && own_to != own_from)
         stream.copy(own_to, own_from, bytes, CopyKind::device_to_device);
     }
-    order_.end(stream);
+    order.end(stream);
   }
 
   void capture(const Stream& stream, CollectiveKind kind, const CollectiveName& name, void* to,
@@ -245,6 +253,9 @@ class StoreCommunicator final : public Communicator {
   CollectiveLedger ledger_;
   Rounds rounds_;
   CallOrder order_;
+  // The host waits in each call of a graph. So that all hosts come to them in the same order, those
+  // of all communicators of a process have one.
+  CallOrder* order_in_graphs_;
   Captured captured_;
 };
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "engine/train/step_listener.h"
 #include "engine/train/step_loop.h"
@@ -50,7 +51,7 @@ void StepLoop::train_full_iteration(std::int64_t step) {
   join_side_streams();
   if (!graphs_.has(key)) graphs_.capture(key, body);
   for (int m = 0; m < packs_.count(); ++m) loader_.wait_for(m, compute_);
-  launch(key, body);
+  launch(key, body, compute_);
   launched_roll_ = true;
   Offloader& offloader = *offloaders_.front();
   counters_.bytes_planned += offloader.plan().bytes() * packs_.count();
@@ -82,7 +83,7 @@ void StepLoop::evaluate_graph() {
   const auto body = [this] { evaluation(false); };
   join_side_streams();
   if (!graphs_.has(key)) graphs_.capture(key, body);
-  launch(key, body);
+  launch(key, body, compute_);
   ++counters_.evaluation_replays;
   if (options_.listener == nullptr) return;
   for (int m = 0; m < packs_.count(); ++m) {
@@ -97,13 +98,23 @@ bool StepLoop::replays_evaluation(std::int64_t step) const {
   return asked == GraphEvaluation::replay && replays(step);
 }
 
-// Launches a graph that may hold collectives.
-void StepLoop::launch(const GraphKey& key, const GraphSet::Body& body) {
-  if (!sharder_) return graphs_.launch(key, body);
-  Communicator& communicator = sharder_->communicator();
+// Launches a graph that may hold collectives. Each communicator that has some in it makes the
+// launch as a call; that of the stage also where a graph of a whole evaluation holds none.
+void StepLoop::launch(const GraphKey& key, const GraphSet::Body& body, const Stream& stream) {
+  const bool whole = scenario_.cuda_graph.impl == GraphImpl::full_iteration;
+  GraphSet::Body launched = [&] { graphs_.launch(key, body, stream); };
+  if (!graphs_.has(key)) return launched();
   const Ledger& graph = graphs_.ledger(key);
-  communicator.launch(compute_, graph, [&] { graphs_.launch(key, body); });
-  counters_.collectives_in_graphs += std::ranges::count(graph.counters, &communicator.collectives);
+  for (Communicator* ranks : {options_.experts, options_.replicas, options_.communicator}) {
+    if (ranks == nullptr) continue;
+    const std::int64_t held = std::ranges::count(graph.counters, &ranks->collectives),
+                       of_whole = whole ? held : 0;
+    const std::int64_t calls = faulty("exchange-of-a-region-launched-alone", held, of_whole);
+    if (calls == 0 && !(whole && ranks == options_.communicator)) continue;
+    launched = [&, ranks, inner = std::move(launched)] { ranks->launch(stream, graph, inner); };
+    counters_.collectives_in_graphs += calls;
+  }
+  launched();
 }
 
 }  // namespace lockstep

@@ -184,7 +184,7 @@ class StepLoop {
   void report_iteration();
   void evaluate_graph();
   bool replays_evaluation(std::int64_t step) const;  // Under impl partial.
-  void launch(const GraphKey& key, const GraphSet::Body& body);
+  void launch(const GraphKey& key, const GraphSet::Body& body, const Stream& stream);
 
   // Captures of partial graphs (step_capture.cpp).
   void capture_regions();

@@ -252,9 +252,9 @@ void StepLoop::run_segment(const MicrobatchPass& pass, const Segment& segment, b
   const RegionPass region = region_pass(pass, segment, forward);
   if (pass.training && offloader(pass).holds_copies(region)) {
     offloader(pass).launch(region, graphs_.ledger(key),
-                           [&](const Stream& stream) { graphs_.launch(key, body, stream); });
+                           [&](const Stream& stream) { launch(key, body, stream); });
   } else {
-    graphs_.launch(key, body);
+    launch(key, body, compute_);
   }
   if (!pass.training) ++counters_.evaluation_replays;
   run_hooks_after(hooks, hook_call(pass));

@@ -10,6 +10,7 @@
 #include "harness/bench/sections.h"
 #include "harness/run/device_choice.h"
 #include "harness/run/library.h"
+#include "scenarios/expert_ranks.h"
 #include "scenarios/io/reader.h"
 
 namespace lockstep {
@@ -19,9 +20,8 @@ constexpr std::size_t kNameWidth = 17;  // With the blank behind it.
 
 // Ranks over NCCL have GPUs of their own, and threads cannot meet inside of a graph.
 bool must_be_processes(const Scenario& scenario) {
-  const bool one_graph = scenario.cuda_graph.impl == GraphImpl::full_iteration;
   return scenario.parallel.data > 1 &&
-         (scenario.parallel.transport == Transport::nccl || one_graph);
+         (scenario.parallel.transport == Transport::nccl || captures_calls(scenario));
 }
 
 }  // namespace

@@ -427,9 +427,10 @@ std::string no_timeline(const ReadResult& read) {
     return "No timeline: the scenario is too large to be run here for it. One with smaller "
            "widths has the same streams.";
   }
-  if (s.parallel.data > 1 && s.cuda_graph.impl == GraphImpl::full_iteration) {
-    return "No timeline: a graph of a whole step holds none of the exchanges between ranks of one "
-           "process. impl: partial has the same passes.";
+  if (captures_calls(s)) {
+    return "No timeline: a graph holds none of the exchanges between ranks of one process. impl: "
+           "partial has the same passes, without moe and whole layers of experts where these lie "
+           "on several ranks.";
   }
   return "";
 }

@@ -22,7 +22,7 @@
 #include "harness/run/planted.h"
 #include "harness/run/suite.h"
 #include "harness/run/worker.h"
-#include "scenarios/pass_order.h"
+#include "scenarios/expert_ranks.h"
 
 namespace lockstep {
 namespace {
@@ -32,11 +32,10 @@ bool wants_order(const Options& options) { return options.has("trace") || option
 void require_one_simulated_run(const std::vector<Scenario>& scenarios, const std::string& device) {
   if (device != "sim") throw RequestError("--trace and --schedule take --device sim");
   for (const Scenario& one : scenarios) {
-    if (ranks_of_run(one) == 1 || one.cuda_graph.impl != GraphImpl::full_iteration) continue;
+    if (!captures_calls(one)) continue;
     throw RequestError(
-        "--trace and --schedule run all ranks in one process, where a graph of a whole step holds "
-        "none "
-        "of their exchanges: impl partial has the same passes");
+        "--trace and --schedule run all ranks in one process, where a graph holds none of their "
+        "exchanges: impl partial has the same passes, without graphs of experts that lie apart");
   }
   if (scenarios.size() == 1) return;
   throw RequestError("--trace and --schedule are of one run; this file has " +

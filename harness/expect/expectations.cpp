@@ -74,6 +74,10 @@ int connections_of(const Scenario& scenario) {
   return (scenario.parallel.pipeline > 1) + apart + (apart && expert_replicas(scenario) > 1);
 }
 
+std::int64_t replayed_passes(std::int64_t replays, std::int64_t regions) {
+  return regions == 0 ? 0 : replays / regions;
+}
+
 Totals totals_of(const Scenario& scenario, const DataSource& data, const ShardingPlan& plan,
                  std::int64_t regions) {
   const Scenario::Training& training = scenario.training;
@@ -92,7 +96,9 @@ Totals totals_of(const Scenario& scenario, const DataSource& data, const Shardin
     if (warm) {
       const Launches more = launches_of(scenario, regions, documents);
       sum.training += more;
-      if (full) sum.in_graphs += more.replays * collectives_of_passes(scenario, plan, microbatches);
+      sum.in_graphs +=
+          full ? more.replays * collectives_of_passes(scenario, plan, microbatches)
+               : replayed_passes(more.replays, regions) / 2 * exchanges_in_regions(scenario, true);
     }
     if (training.eval_every == 0 || (step + 1) % training.eval_every != 0) continue;
     ++sum.evaluations;
@@ -104,7 +110,8 @@ Totals totals_of(const Scenario& scenario, const DataSource& data, const Shardin
     if (!warm) continue;
     const std::int64_t more = evaluation_replays(scenario, regions, evaluated);
     sum.evaluation_replays += more;
-    if (full) sum.in_graphs += more * collectives_of_forward_passes(scenario, plan, held_out);
+    sum.in_graphs += full ? more * collectives_of_forward_passes(scenario, plan, held_out)
+                          : replayed_passes(more, regions) * exchanges_in_regions(scenario, false);
   }
   return sum;
 }

@@ -173,6 +173,14 @@ std::int64_t expert_exchanges(const Scenario& scenario, std::int64_t microbatche
   return std::count(pattern.begin(), pattern.end(), 'E') * microbatches * (trains ? 5 + again : 3);
 }
 
+// Exchanges of rows in a block's passes of training, of one microbatch.
+std::int64_t exchanges_of(const Scenario& scenario, const Scenario::Block& block) {
+  const std::string& all = scenario.model.pattern;
+  const std::int64_t in_block =
+      std::count(all.begin() + block.first, all.begin() + block.first + block.count, 'E');
+  return expert_exchanges(scenario, 1, true) / std::count(all.begin(), all.end(), 'E') * in_block;
+}
+
 // Weights that are there all the time, and are brought up to date after the optimizer.
 std::int64_t resident(const Scenario& scenario, const ShardingPlan& plan) {
   if (scenario.fsdp.strategy == no_shard) return 0;
@@ -324,6 +332,11 @@ std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& p
          resident(scenario, plan) + count_gathers(scenario) + exchanges_behind_update(scenario);
 }
 
+std::int64_t exchanges_in_regions(const Scenario& scenario, bool trains) {
+  const bool holds = with_partial_graphs(scenario) && captures_exchange(scenario);
+  return holds ? expert_exchanges(scenario, 1, trains) : 0;
+}
+
 // A unit is gathered for each pass of a region in it, and its gradients are reduced where those of
 // a microbatch are.
 std::int64_t collectives_of_capture(const Scenario& scenario, const ShardingPlan& plan) {
@@ -337,6 +350,7 @@ std::int64_t collectives_of_capture(const Scenario& scenario, const ShardingPlan
     const std::int64_t own = slots_of_piece(scenario, piece++);
     for (const std::int64_t end = block + count; block < end; ++block) {
       if (captured_symbols(scenario, at(blocks, block)).empty()) continue;
+      if (captures_exchange(scenario)) calls += own * exchanges_of(scenario, at(blocks, block));
       const int unit = at(units, at(blocks, block).first);
       const auto is_here = [=](const PlannedBucket& bucket) { return bucket.unit == unit; };
       calls += own * (gathers * buckets_of(plan, unit) + reductions * reductions_of(plan, is_here));

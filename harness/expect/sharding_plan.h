@@ -44,6 +44,8 @@ std::int64_t collectives_of_evaluation(const Scenario& scenario, const ShardingP
 // Calls of the passes of a capture (cuda_graph.capture_passes), for all regions and slots of one
 // bucket.
 std::int64_t collectives_of_capture(const Scenario& scenario, const ShardingPlan& plan);
+// Exchanges of rows that graphs of parts hold, of a microbatch that they replay.
+std::int64_t exchanges_in_regions(const Scenario& scenario, bool trains);
 // The collectives that belong to the passes: a graph of the whole step, or evaluation, holds them.
 // Exchanges of amaxes under recipe delayed of fp8; those are among the collectives of passes.
 std::int64_t amax_exchanges_of_step(const Scenario& scenario);

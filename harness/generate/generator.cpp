@@ -413,6 +413,24 @@ void leave_experts_out_of_graphs(Scenario& s) {
   std::ranges::sort(modules);
 }
 
+// Graphs of parts, some of which hold the experts and with them the exchange of rows.
+void put_experts_into_graphs(Scenario& s) {
+  std::vector<GraphModule>& modules = s.cuda_graph.modules;
+  std::erase(modules, GraphModule::moe_router);
+  std::erase(modules, GraphModule::moe_preprocess);
+  if (modules.empty() || holds(modules, GraphModule::moe)) return;
+  modules.push_back(GraphModule::moe);
+  std::ranges::sort(modules);
+}
+
+// Whether the graphs of parts that were drawn may hold an exchange (L17, L37), and are to.
+bool wants_captured_exchange(Choices& c, Scenario s) {
+  if (s.parallel.transport != Transport::shm && s.parallel.transport != Transport::nccl)
+    return false;
+  put_experts_into_graphs(s);
+  return check_legality(s).empty() && check_built(s).empty() && !c.one_in(3);
+}
+
 // Behind the stages, for the same reason. What is not built beside it is left out.
 void draw_experts_apart(Choices& c, Scenario& s) {
   std::vector<std::int64_t> ranks;
@@ -422,7 +440,8 @@ void draw_experts_apart(Choices& c, Scenario& s) {
   if (ranks.empty() || c.one_in(4)) return;
   const Scenario before = s;
   s.parallel.expert = c.pick(ranks);
-  if (s.cuda_graph.impl == GraphImpl::partial) leave_experts_out_of_graphs(s);
+  if (s.cuda_graph.impl == GraphImpl::partial)
+    wants_captured_exchange(c, s) ? put_experts_into_graphs(s) : leave_experts_out_of_graphs(s);
   const auto works = [&] { return check_legality(s).empty() && check_built(s).empty(); };
   if (!works()) s.training.resume_at.clear();
   if (!works()) s.cuda_graph.shared_memory = false;

@@ -201,6 +201,7 @@ enum class Trait : std::uint8_t {
   a_history_of_many,
   experts_apart,
   experts_in_replicas,
+  captured_exchanges,
 };
 
 }  // namespace lockstep

@@ -61,6 +61,10 @@ void write_collectives(std::ostringstream& out, const Scenario& scenario) {
     out << "  in the passes of a capture: " << collectives_of_capture(scenario, plan)
         << " for the graphs of a bucket\n";
   }
+  if (const std::int64_t held = exchanges_in_regions(scenario, true); held > 0) {
+    out << "  in the graphs of a microbatch: " << held
+        << ", of one of an evaluation by graphs: " << exchanges_in_regions(scenario, false) << "\n";
+  }
   if (scenario.cuda_graph.impl != GraphImpl::full_iteration) return;
   out << "  in the graph of a step: " << collectives_of_passes(scenario, plan, microbatches)
       << ", of an evaluation: " << collectives_of_forward_passes(scenario, plan, microbatches)

@@ -6,6 +6,7 @@
 #include "harness/base/subprocess.h"
 #include "harness/report/result_json.h"
 #include "harness/run/worker.h"
+#include "scenarios/expert_ranks.h"
 #include "scenarios/pass_order.h"
 
 namespace lockstep {
@@ -39,8 +40,8 @@ const CudaProbe& probed_once() {
 std::string lacking_ranks(const Scenario& scenario, const std::string& device) {
   const std::int64_t ranks = ranks_of_run(scenario);
   if (ranks == 1) return "";
-  const bool full = scenario.cuda_graph.impl == GraphImpl::full_iteration;
-  if (scenario.parallel.transport == Transport::shm && full && device == "cuda") {
+  const bool captured = captures_calls(scenario);
+  if (scenario.parallel.transport == Transport::shm && captured && device == "cuda") {
     return "parallel.transport: shm exchanges over the host, which a graph on a GPU cannot hold";
   }
   if (scenario.parallel.transport != Transport::nccl) return "";

@@ -210,12 +210,12 @@ ExitStatus join(const LaunchedRank& me, const Scenario& scenario, const LaunchOp
                        std::to_string(count) +
                        (experts ? ", and parallel.expert needs a process for each rank" : ""));
   }
-  const bool over_the_host = !one_each && scenario.cuda_graph.impl == GraphImpl::full_iteration;
+  const bool over_the_host = !one_each && captures_calls(scenario);
   if (over_the_host && options.device == "cuda") throw NoDevice(lacking(scenario, options.device));
   if (over_the_host && me.size < count) {
     throw RequestError(me.launcher + " started " + std::to_string(me.size) + " processes for " +
                        std::to_string(count) +
-                       " ranks, but a graph of a whole step needs a process for each");
+                       " ranks, but a graph that holds their exchanges needs a process for each");
   }
   const RendezvousAddress place = rendezvous_address(me, options.meeting);
   const RunIdentity run{.name = me.job, .key = place.address ? meeting_key(std::getenv) : ""};

@@ -23,6 +23,7 @@
 #include "harness/run/rank_teams.h"
 #include "harness/run/worker.h"
 #include "kernels/core/at.h"
+#include "scenarios/expert_ranks.h"
 #include "scenarios/pass_order.h"
 
 namespace lockstep {
@@ -153,8 +154,7 @@ CaseResult judged(const Scenario& scenario, const RunOptions& options,
 CaseResult run_case_in_processes(const Scenario& scenario, const RunOptions& options) {
   const bool on_gpus = options.device == "cuda",
              over_nccl = scenario.parallel.transport == Transport::nccl;
-  const bool full = scenario.cuda_graph.impl == GraphImpl::full_iteration;
-  if (on_gpus ? !over_nccl && full : over_nccl)
+  if (on_gpus ? !over_nccl && captures_calls(scenario) : over_nccl)
     return broken_case(scenario, options, JudgeKind::device, lacking(scenario, options.device));
   std::optional<RunFolder> folder;
   try {

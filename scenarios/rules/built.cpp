@@ -97,8 +97,6 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     {"parallel.context", "", false, "1", [](const Scenario& s) { return s.parallel.context > 1; }},
     {"parallel.tensor", "", false, "1", [](const Scenario& s) { return s.parallel.tensor > 1; }},
     {"parallel.expert", "", true, "1", [](const Scenario& s) { return s.parallel.expert > 1; }},
-    // The exchange of rows would be a node of the graph.
-    {"parallel.expert", "with experts in a graph", false, "1", captures_exchange},
     // The plan of shared memory, and that of offloading, know the buffers of one source alone. With
     // drop-and-pad those of an owner are as large.
     {"parallel.expert", "with cuda_graph.shared_memory, without drop-and-pad", false, "1",

@@ -302,8 +302,9 @@ TEST(Nccl, HasStagesThatOrderWhatTheyReceiveThemselves) {
   }
 }
 
-// The same for ranks that share experts, all of a stage or half of it. What compute reads of the
-// others' rows it orders behind the exchange, and what it sends before. They send no rows.
+// Ranks that share experts, all of a stage or half of it, do the same. What compute reads of the
+// others' rows it orders behind the exchange, and what it sends before. They send no rows. Where
+// the host reads no sizes the exchange is in the graphs of experts, or in that of the step.
 TEST(Nccl, HasExpertsThatOrderWhatTheyReceiveThemselves) {
   for (const int replicas : {1, 2}) {
     for (const bool reads_sizes : {true, false}) {
@@ -321,6 +322,9 @@ TEST(Nccl, HasExpertsThatOrderWhatTheyReceiveThemselves) {
       s.training.microbatches = 3;
       s.training.eval_every = 2;
       s.cuda_graph.modules = {GraphModule::attn};
+      if (!reads_sizes) s.cuda_graph.modules.push_back(GraphModule::moe);
+      if (!reads_sizes && replicas == 2) s.cuda_graph.impl = GraphImpl::full_iteration;
+      if (s.cuda_graph.impl == GraphImpl::full_iteration) s.cuda_graph.modules.clear();
       s.fsdp.strategy = replicas == 1 ? Sharding::no_shard : Sharding::optim_grads_params;
       s.parallel.data = 2 * replicas;
       s.parallel.expert = 2;
@@ -338,6 +342,8 @@ TEST(Nccl, HasExpertsThatOrderWhatTheyReceiveThemselves) {
           trainer.step();
           if (trainer.evaluation_is_due()) trainer.evaluate();
         }
+        const bool captures = trainer.counters().at(Counter::collectives_in_graphs) > 0;
+        if (captures == reads_sizes) throw std::runtime_error("exchanges are in no graph");
       };
       for (const Ended& one : ended_of(Library::brings_zeros, 20, folder, body, 2 * replicas))
         EXPECT_EQ(one.status, 0) << one.words << replicas << reads_sizes;

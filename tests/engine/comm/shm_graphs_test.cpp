@@ -180,6 +180,39 @@ TEST(ShmGraphs, AreLaunchedByAllRanksOrNone) {
   }
 }
 
+// Calls of a group and of all ranks on two streams of one graph: a host that waited for the one
+// call while another waits for the other would never end.
+TEST(ShmGraphs, HaveOneOrderOfTheCallsOfAllGroups) {
+  for (const Policy policy : all_policies()) {
+    const TemporaryFolder folder;
+    const auto segment = SharedMemoryStore::create({folder / "ranks"}, 3);
+    Processes processes(3, [&](int rank) {
+      OneRank one(folder / "ranks", rank, 3, kDeadline,
+                  {.policy = rank == 1 ? policy : Policy::program, .seed = 7, .trace = nullptr});
+      const auto group = rank < 2 ? one.communicator->group({0, 1}) : nullptr;
+      const Stream compute(one.device, "compute"), gather(one.device, "gather");
+      DeviceBuffer all(one.device, 192), some(one.device, 128);
+      compute.fill(all.data(), 0, all.bytes());
+      compute.fill(some.data(), 0, some.bytes());
+      const Event fork(one.device), join(one.device);
+      compute.begin_capture();
+      compute.record(fork);
+      gather.wait(fork);
+      for (int unit = 0; unit < 3; ++unit) {
+        if (group) group->all_gather(compute, {"rows", unit}, some.data(), some.data(), 64);
+        one.communicator->all_gather(gather, {"gather", unit}, all.data(), all.data(), 64);
+      }
+      gather.record(join);
+      compute.wait(join);
+      const Graph graph = compute.end_capture();
+      compute.launch(graph);
+      compute.synchronize();
+      return one.checker.hazards().empty() ? 0 : 2;
+    });
+    for (const Ended& one : processes.end()) EXPECT_EQ(one.status, 0) << one.words;
+  }
+}
+
 // LOCKSTEP_KILLS of them, at random moments of ranks that do nothing but replay.
 TEST(ShmGraphs, ReportARankThatIsKilledInAReplay) {
   std::mt19937_64 random(test_seed());

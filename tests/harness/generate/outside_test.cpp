@@ -94,6 +94,20 @@ TEST(Outside, AThirdIsInFp8WhereItIsAskedFor) {
     EXPECT_GE(count(trait), kCases / 500) << trait_names()[static_cast<std::size_t>(trait)].name;
 }
 
+// 2,000 times in 100,000 cases: as a graph of the experts, of whole layers, and of a whole step.
+TEST(Outside, ProcessesHaveExchangesInGraphs) {
+  constexpr int kCases = 3000;
+  int moe = 0, layers = 0, steps = 0;
+  for (std::uint64_t seed = 0; seed < kCases; ++seed) {
+    const Scenario s = generate({.processes = true}, seed);
+    if (!has(s, Trait::captured_exchanges)) continue;
+    const bool whole = s.cuda_graph.impl == GraphImpl::full_iteration;
+    ++(whole ? steps : s.cuda_graph.modules.empty() ? layers : moe);
+  }
+  EXPECT_GE(moe + layers + steps, kCases / 50);
+  EXPECT_GE(std::min({moe, layers, steps}), kCases / 250) << moe << " " << layers << " " << steps;
+}
+
 // In all kinds of cases: drawn, steered and rare.
 TEST(Outside, IsPartOfEqualCampaigns) {
   const Outside outside{.processes = true};

@@ -43,9 +43,10 @@ inline const std::map<std::string, Equivalent>& equivalent_faults() {
 
 // The words of `--with` without which no random scenario can show the fault; "" for none.
 inline std::string needs_outside(const std::string& name) {
-  const bool in_processes = name.starts_with("a-rank-captures-") ||
-                            name == "captured-calls-in-no-order" ||
-                            name == "a-collective-ends-with-an-empty-round";
+  const bool in_processes =
+      name.starts_with("a-rank-captures-") || name == "captured-calls-in-no-order" ||
+      name == "a-collective-ends-with-an-empty-round" ||
+      name == "captured-exchange-of-fewer-rows" || name == "exchange-of-a-region-launched-alone";
   const bool by_cudnn = name == "max-seqlen-of-the-first-captured-pack" ||
                         name == "attention-workspace-over-gradients" ||
                         name.starts_with("attention-tables-");

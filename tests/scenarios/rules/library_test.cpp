@@ -401,6 +401,17 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
        }},
       {"experts over ranks in processes",
        [](auto& s) { return expert_ranks(s) > 1 && s.parallel.transport == Transport::shm; }},
+      {"experts over ranks in graphs of the experts",
+       [](auto& s) { return captures_exchange(s) && holds(s.cuda_graph.modules, moe); }},
+      {"experts over ranks in graphs of whole layers",
+       [](auto& s) {
+         return captures_exchange(s) && s.cuda_graph.impl == GraphImpl::partial &&
+                s.cuda_graph.modules.empty();
+       }},
+      {"experts over ranks in graphs of steps",
+       [](auto& s) {
+         return captures_exchange(s) && s.cuda_graph.impl == GraphImpl::full_iteration;
+       }},
       {"experts over ranks of stages",
        [](auto& s) { return expert_ranks(s) > 1 && s.parallel.pipeline > 1; }},
       {"experts over ranks whose sizes the host reads",

@@ -155,8 +155,8 @@ TEST(ShardingRules, WhatIsNotBuiltIsRefusedByItsKey) {
       {"parallel.expert",
        [](Scenario& s) {
          s.model.pattern = "E";
-         s.cuda_graph.impl = GraphImpl::full_iteration;
-         s.parallel.transport = Transport::shm;
+         s.cuda_graph.modules = {GraphModule::moe_router};
+         s.offload.modules = {OffloadModule::expert_fc1};
          s.parallel.data = s.parallel.expert = 2;
        }},
       {"parallel.context", [](Scenario& s) { s.parallel.context = 2; }}};
