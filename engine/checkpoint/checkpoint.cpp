@@ -25,10 +25,10 @@ namespace {
 namespace json = boost::json;
 
 [[noreturn]] void fail(const std::string& path, const std::string& what) {
-  throw std::runtime_error(shown(path) + ": " + shown(what));
+  throw CheckpointRefused(shown(path) + ": " + shown(what));
 }
 [[noreturn]] void fail_with_errno(const std::string& path, const char* call) {
-  fail(path, std::string(call) + ": " + std::strerror(errno));
+  throw std::runtime_error(shown(path) + ": " + call + ": " + shown(std::strerror(errno)));
 }
 
 uLong continued(uLong crc, std::string_view data) {

@@ -6,10 +6,17 @@
 #include <functional>
 #include <map>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace lockstep {
+
+// The system gave what it was asked for, but it is no checkpoint, or none that this run can go on
+// from.
+struct CheckpointRefused : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 struct StoredTensor {
   std::string name;
@@ -62,8 +69,8 @@ class CheckpointFile {
 };
 
 // Both throw std::runtime_error with the path and the system's reason; a torn or altered file is
-// refused by its header, its length or its checksum ("crc32" in the metadata, of metadata and
-// data).
+// refused (CheckpointRefused) by its header, its length or its checksum ("crc32" in the metadata,
+// of metadata and data).
 void write_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 Checkpoint read_checkpoint(const std::string& path);
 

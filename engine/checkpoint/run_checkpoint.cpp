@@ -64,9 +64,9 @@ Index index_in(const CheckpointFile& file) {
   const std::string no_index = file.path() + ": not an index of a checkpoint: ";
   const std::optional<std::int64_t> count = number(ranks);
   if (!count || *count < 1 || *count > kMostRanks)
-    throw std::runtime_error(no_index + "ranks is " + shown(ranks) + ", not 1 to 64");
+    throw CheckpointRefused(no_index + "ranks is " + shown(ranks) + ", not 1 to 64");
   Index index{value_in(file.metadata(), "set"), {}};
-  if (!is_set(index.set)) throw std::runtime_error(no_index + "its set is neither a nor b");
+  if (!is_set(index.set)) throw CheckpointRefused(no_index + "its set is neither a nor b");
   for (int r = 0; r < *count; ++r)
     index.files.push_back(file_of(file.path(), index.set, r, static_cast<int>(*count)));
   return index;
@@ -172,7 +172,7 @@ Part part_of(const std::string& path, const StoredEntry& entry) {
   if (at == std::string::npos) return {entry.name, 0, true};
   const std::optional<std::int64_t> first = number(std::string_view(entry.name).substr(at + 1));
   if (!first)
-    throw std::runtime_error(path + ": not a checkpoint: " + entry.name + " begins nowhere");
+    throw CheckpointRefused(path + ": not a checkpoint: " + entry.name + " begins nowhere");
   return {entry.name.substr(0, at), *first, false};
 }
 
@@ -193,7 +193,7 @@ class Reader {
       const TensorShard& one = *found->second.front();
       const std::vector<std::int64_t> shape{one.rows, one.cols};
       const bool fits = part.whole ? entry.shape == shape : entry.shape.size() == 1;
-      if (!fits) throw std::runtime_error(wrong(part.name));
+      if (!fits) throw CheckpointRefused(wrong(part.name));
       if (entry.count == 0) continue;
       parts_[part.name].emplace_back(part.first, entry.count);
     }
@@ -205,10 +205,10 @@ class Reader {
       std::sort(parts.begin(), parts.end());
       std::uint64_t covered = 0;
       for (const auto& [first, count] : parts) {
-        if (first != covered || count > all - covered) throw std::runtime_error(wrong(name));
+        if (first != covered || count > all - covered) throw CheckpointRefused(wrong(name));
         covered += count;
       }
-      if (covered != all) throw std::runtime_error(wrong(name));
+      if (covered != all) throw CheckpointRefused(wrong(name));
     }
   }
 
@@ -259,8 +259,8 @@ RunState read_run(const std::string& path, const Metadata& identity,
   for (const auto& [key, want] : identity) {
     const std::string is = value_in(head.metadata(), key);
     if (is == want) continue;
-    throw std::runtime_error(shown(path) + ": a checkpoint of another run: " + key + " is " +
-                             shown(is) + ", not " + want);
+    throw CheckpointRefused(shown(path) + ": a checkpoint of another run: " + key + " is " +
+                            shown(is) + ", not " + want);
   }
   const Index index = index_in(head);
   std::deque<CheckpointFile> files;  // Open until the end, so that what is judged is what is read.
@@ -268,8 +268,8 @@ RunState read_run(const std::string& path, const Metadata& identity,
     const CheckpointFile& file = files.emplace_back(index.files[r]);
     const std::string named = value_in(head.metadata(), checksum_key(static_cast<int>(r)));
     if (value_in(file.metadata(), "crc32") == named) continue;
-    throw std::runtime_error(file.path() +
-                             ": damaged checkpoint: not the file that its index names");
+    throw CheckpointRefused(file.path() +
+                            ": damaged checkpoint: not the file that its index names");
   }
   RunState state{head.metadata(), wanted(head.metadata())};
   Reader reader(path, state.shards);

@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "engine/checkpoint/checkpoint.h"
 #include "kernels/core/contract.h"
 #include "kernels/core/fault.h"
 #include "scenarios/by_one_rank.h"
@@ -26,7 +27,7 @@ std::int64_t number_in(const std::string& path, const std::map<std::string, std:
   } catch (const std::logic_error&) {
   }
   if (value >= least && used == text.size()) return value;
-  throw std::runtime_error(path + ": " + key + " is not a number: " + text);
+  throw CheckpointRefused(path + ": " + key + " is not a number: " + text);
 }
 
 std::string run_fingerprint(const Scenario& scenario) {
@@ -70,8 +71,10 @@ class Parts {
       }
     }
     for (const ExpertState& expert : loop_.expert_states()) {
-      if (expert.bias)
-        add({"expert_bias" + of_layer(expert), 1, expert.bias.cols, 0, true, {}}, expert.bias);
+      if (!expert.bias) continue;
+      const std::string layer = of_layer(expert), none;
+      const std::string& named = faulty("expert-biases-saved-under-one-name", layer, none);
+      add({"expert_bias" + named, 1, expert.bias.cols, 0, true, {}}, expert.bias);
     }
   }
 

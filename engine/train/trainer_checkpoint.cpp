@@ -2,6 +2,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "engine/checkpoint/checkpoint.h"
 #include "engine/train/trainer_impl.h"
 #include "kernels/core/fault.h"
 #include "scenarios/expert_ranks.h"
@@ -87,14 +88,14 @@ void Trainer::Impl::require_continuable(const std::string& path, const Progress&
                              std::to_string(progress.ranks) + " ranks";
   const std::int64_t all = scenario.training.microbatches_at(progress.steps) * ranks();
   if (progress.microbatches >= all || progress.ranks > progress.microbatches) {
-    throw std::runtime_error(within + ": a step has " + std::to_string(all));
+    throw CheckpointRefused(within + ": a step has " + std::to_string(all));
   }
   if (progress.microbatches % ranks() != 0) {
-    throw std::runtime_error(within + ": " + std::to_string(ranks()) +
-                             " ranks cannot have done as many each");
+    throw CheckpointRefused(within + ": " + std::to_string(ranks()) +
+                            " ranks cannot have done as many each");
   }
   if (progress.folds != folds_within_a_step(scenario, ranks())) {
-    throw std::runtime_error(
+    throw CheckpointRefused(
         within +
         ": with no_shard and optim only as many ranks can go on, since each has folded "
         "its own gradients");

@@ -100,6 +100,7 @@ constexpr std::array kEngineFaults{
     FaultRow{"exchange-takes-another-part", kSharding, "bits; hazard", kNeedsShards},
     FaultRow{"expert-bias-counts-one-rank", kExperts, "bits", kNeedsShards},
     FaultRow{"expert-bias-never-updated", kExperts, "bits", kNeedsExperts},
+    FaultRow{"expert-biases-saved-under-one-name", kResume, "bits; failed", kNeedsExperts},
     FaultRow{"experts-gradients-of-the-wrong-replica", kSharding, "gradient: gradient; bits",
              kNeedsExperts},
     FaultRow{"fallback-truncates-to-capacity", kPadding,

@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "engine/checkpoint/checkpoint.h"
 #include "harness/case/nothing_planted.h"
 #include "harness/case/schedules.h"
 #include "harness/case/time_spent.h"
@@ -131,6 +132,10 @@ RunFinding current_exception_as_finding() {
             .hazards = violation.records()};
   } catch (const EngineViolation& violation) {
     return {.judge = violation.judge(), .reason = violation.what(), .thrown = true};
+  } catch (const CheckpointRefused& refused) {
+    return {.judge = JudgeKind::failed,
+            .reason = std::string("what the run saved is refused: ") + refused.what(),
+            .thrown = true};
   } catch (const CollectiveMismatch& mismatch) {
     return {.judge = JudgeKind::collective, .reason = mismatch.what(), .thrown = true};
   } catch (const CollectiveHang& hang) {
