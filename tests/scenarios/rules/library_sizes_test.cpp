@@ -65,6 +65,15 @@ const std::vector<Width>& widths() {
        [](auto& s) { return layers(s, '*') > 0 ? longest(s).document : 0; }, 8},
       {"rows of a document with Mamba",
        [](auto& s) { return layers(s, 'M') > 0 ? longest(s).document : 0; }, 16},
+      {"rows of a chunk",
+       [](auto& s) {
+         return layers(s, 'M') > 0 ? std::min(s.model.mamba.chunk, longest(s).document) : 0;
+       },
+       8},
+      {"rows of weights on several ranks",
+       [](auto& s) { return s.parallel.data > 1 ? s.model.vocab : 0; }, 16},
+      {"steps of a history",
+       [](auto& s) { return s.fp8.recipe == Fp8Recipe::delayed ? s.training.steps : 0; }, 8},
       {"slots of a bucket", [](auto& s) { return std::ranges::max(s.cuda_graph.max_packed_seqs); },
        8},
       {"hidden", [](auto& s) { return s.model.hidden; }, 8},
