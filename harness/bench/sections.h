@@ -25,8 +25,6 @@ void bench_memory(const Scenario& scenario, const std::string& device, double bu
 void bench_precisions(const Scenario& scenario, const std::string& only, BenchRows& rows);
 void bench_packing(const Scenario& scenario, const std::string& device, double budget,
                    const std::string& only, BenchRows& rows);
-void bench_fsdp(const Scenario& scenario, const Options& options, const std::string& device,
-                BenchRows& rows);
 void bench_schedules(double budget, BenchRows& rows);
 void bench_checker(const Options& options, const std::string& device, BenchRows& rows);
 void bench_dispatch(std::int64_t cases, BenchRows& rows);

@@ -18,6 +18,7 @@
 #include "harness/page/page.h"
 #include "harness/page/rows_table.h"
 #include "harness/peer/section.h"
+#include "harness/ranks/sections.h"
 #include "harness/report/report.h"
 #include "harness/report/result_json.h"
 #include "harness/run/device_choice.h"
@@ -51,7 +52,8 @@ Request request_of(const Options& options) {
     const std::string& word = options.words().front();
     if (const auto model = standard_model(word)) {
       request = {*model, true};
-      if (options.text("section") == "offload") {
+      const std::string section = options.text("section");
+      if (section == "offload" || section == "pipeline") {
         request.scenario.training.microbatches = 8;
         request.scenario.training.in_flight = 4;
       }
@@ -120,6 +122,8 @@ void measure(const Options& options, const Request& request, const std::string& 
   };
   // Before this process opens a GPU.
   if (begins("fsdp", false)) bench_fsdp(request.scenario, options, device, rows);
+  if (begins("pipeline", false)) bench_pipeline(request.scenario, options, device, rows);
+  if (begins("experts", false)) bench_experts(request.scenario, options, device, rows);
   if (section == "offload") leave_two_channels();
   if (section == kPeerSection) {
     say_section("peer");
@@ -150,7 +154,8 @@ std::vector<CaseResult> times_of(const boost::json::value& found) {
   } kLists[] = {
       {"/steps", "mode", "median_seconds"},        {"/kernels", "op", "seconds"},
       {"/offload/rows", "mode", "median_seconds"}, {"/memory/rows", "memory", "median_seconds"},
-      {"/fsdp/rows", "mode", "step_seconds"},      {"/peer/rows", "mode", "median_seconds"}};
+      {"/fsdp/rows", "mode", "step_seconds"},      {"/pipeline/rows", "mode", "step_seconds"},
+      {"/experts/rows", "mode", "step_seconds"},   {"/peer/rows", "mode", "median_seconds"}};
   std::vector<CaseResult> list;
   for (const auto& [rows, name, seconds] : kLists) {
     for (const boost::json::value& value : rows_at(found, rows)) {
@@ -197,28 +202,36 @@ Options bench_options() {
       "packing: what a larger capacity costs each op that works on documents, and a step.\n"
       "fsdp: step time of several ranks beside that of its work and of its exchanges, by "
       "strategy.\n"
+      "pipeline: step time of two stages with one and two chunks, its bubble beside the ideal one, "
+      "and what transfers cost.\n"
+      "experts: step time of ranks that share experts, what the exchange of rows costs, and its "
+      "rate "
+      "beside bare calls.\n"
       "schedules: those of a small program that run by tags.\n"
       "checker: runs of the file, or of the library, with and without checking.\n"
       "door: what 200 random cases ask of a device.\n"
-      "offload, memory, precisions, packing, fsdp and door are not part of all.\n"
+      "offload, memory, precisions, packing, fsdp, pipeline, experts and door are not part of "
+      "all.\n"
       "H1 and S1 are the standard models; the oracle is left out for them.",
       1);
   options.device().deadline().seconds("budget", "seconds for each measurement", 5);
   options.choice("section",
                  "all, scenarios, kernels, step, offload, memory, precisions, packing, fsdp, "
-                 "schedules, checker "
-                 "or door",
+                 "pipeline, experts, schedules, checker or door",
                  {"all", "scenarios", "kernels", "step", "offload", "memory", "precisions",
-                  "packing", "fsdp", "schedules", "checker", "door"},
+                  "packing", "fsdp", "pipeline", "experts", "schedules", "checker", "door"},
                  "all");
   options.text("only",
                "kernels: ops whose name or shape holds this text; step: modes; offload: modes, or "
                "modes and fractions, such as partial@0.25; memory: separate or shared; packing: "
-               "names and modes; fsdp: strategies, modes");
+               "names and modes; fsdp: strategies, modes; pipeline, experts: modes");
   options.flag("peer",
                "the step and PyTorch's of the same model by turns on this GPU, and the ratio");
   options.text("python", "peer: the Python that has PyTorch", "python3");
-  options.number("ranks", "fsdp: how many; 0: as many as there are GPUs, at least 2", 0, 0);
+  options.number(
+      "ranks",
+      "fsdp, experts: how many; 0: as many as there are GPUs, at least 2. pipeline: stages; 0: 2",
+      0, 0);
   options.text("json", "write the numbers to this file")
       .text("junit", "write a case for each time to this file, for dashboards")
       .text("html", "draw them on a page for people");

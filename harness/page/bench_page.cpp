@@ -125,6 +125,20 @@ std::string bench_page(const json::object& unread) {
                                                {"communication_seconds", "exchanges, ms", 1e3},
                                                {"exposed_seconds", "not hidden, ms", 1e3},
                                                {"not_run", "", 0}}));
+  page.body += section("Pipeline", rows_table(rows_at(report, "/pipeline/rows"),
+                                              {{"mode", "mode", 0},
+                                               {"step_seconds", "ms a step", 1e3, 3, true},
+                                               {"bubble", "bubble, %", 100, 1},
+                                               {"ideal_bubble", "ideal, %", 100, 1},
+                                               {"exposed_seconds", "transfers not hidden, ms", 1e3},
+                                               {"not_run", "", 0}}));
+  page.body += section("Experts", rows_table(rows_at(report, "/experts/rows"),
+                                             {{"mode", "mode", 0},
+                                              {"step_seconds", "ms a step", 1e3, 3, true},
+                                              {"compute_seconds", "compute, ms", 1e3},
+                                              {"exposed_share", "not hidden, %", 100, 1},
+                                              {"of_library", "of bare calls, %", 100, 0},
+                                              {"not_run", "", 0}}));
   page.body +=
       section("Kernels", rows_table(rows_at(report, "/kernels"),
                                     {{"op", "op", 0},

@@ -44,7 +44,7 @@ FLOORS = {
         ["judge", "page"],
         ["run", "wire"],
         ["bench", "campaign", "foreign", "megatron", "mutate", "shrink", "verify"],
-        ["packing", "peer"],
+        ["packing", "peer", "ranks"],
         ["cli"],
     ],
 }

@@ -7,13 +7,10 @@
 
 #include "harness/base/errors.h"
 #include "harness/bench/dispatch.h"
-#include "harness/bench/exchanges.h"
-#include "harness/bench/fsdp.h"
 #include "harness/bench/model.h"
 #include "harness/bench/offload.h"
 #include "harness/bench/packing.h"
 #include "harness/bench/work.h"
-#include "harness/expect/sharding_plan.h"
 #include "kernels/ops/accumulate.h"
 #include "kernels/ops/embedding.h"
 #include "kernels/ops/linear.h"
@@ -169,106 +166,6 @@ TEST(Bench, ARandomCaseWaitsForItsDeviceSomeDozenTimes) {
        {"allocations", "pinned allocations", "ops", "copies", "waits", "captures", "delays"}) {
     EXPECT_GT(count_of(call).most, 0) << call;
   }
-}
-
-// The exchanges that are timed are those that the scenario asks for, all of them.
-TEST(Bench, OfShardingTimesEveryExchangeOfAStep) {
-  Scenario s;
-  s.model.pattern = "M*-M";
-  s.parallel.data = 2;
-  int rows = 0;
-  time_fsdp(s, "sim", all_local_ranks(s), "", 0, [&](const FsdpTimes& one) {
-    SCOPED_TRACE(one.mode);
-    ++rows;
-    ASSERT_EQ(one.not_run, "");
-    Scenario mode = s;
-    const Sharding strategies[] = {Sharding::no_shard, Sharding::optim, Sharding::optim_grads,
-                                   Sharding::optim_grads_params};
-    mode.fsdp.strategy = strategies[(rows - 1) / 2];
-    EXPECT_EQ(one.gathers.calls + one.reductions.calls,
-              collectives_of_step(mode, plan_sharding(mode), s.training.microbatches));
-    // One rank of two sends half of what there is; the rest is padding and what is told of the norm
-    // and the losses.
-    double parameters = 0;
-    for (const PlannedBucket& bucket : plan_sharding(mode).buckets)
-      parameters += static_cast<double>(bucket.elements);
-    const double times = mode.fsdp.strategy >= Sharding::optim_grads
-                             ? static_cast<double>(s.training.microbatches)
-                             : 1;
-    EXPECT_GE(one.reductions.bytes, times * 4 * parameters / 2);
-    EXPECT_LE(one.reductions.bytes, times * 4 * parameters / 2 * 1.2);
-    EXPECT_GE(one.gathers.bytes, mode.fsdp.strategy == Sharding::optim_grads_params
-                                     ? 2 * 4 * parameters / 2
-                                     : 4 * parameters / 2);
-    for (const double seconds :
-         {one.step, one.compute, one.communication, one.gathers.engine, one.reductions.engine}) {
-      EXPECT_GT(seconds, 0);
-    }
-    EXPECT_FALSE(one.gathers.library || one.reductions.library || one.host);
-  });
-  EXPECT_EQ(rows, 8);
-}
-
-TEST(Bench, OfShardingRunsTheModesThatAreAskedFor) {
-  Scenario s;
-  s.model.pattern = "M";
-  s.parallel.data = 2;
-  std::vector<std::string> modes;
-  time_fsdp(s, "sim", all_local_ranks(s), "optim eager", 0,
-            [&](const FsdpTimes& one) { modes.push_back(one.mode); });
-  EXPECT_EQ(modes, std::vector<std::string>{"optim eager"});
-}
-
-// Calls that pass are as without the list; silent ones reach nobody.
-TEST(Bench, AListOfExchangesListsThemAndCanBeSilent) {
-  const auto sim = [] { return open_sim(); };
-  Device device(sim());
-  const auto lone = make_self_communicator(device);
-  ListingCommunicator listing(*lone);
-  const Stream stream(device, "measured");
-  DeviceBuffer from(device, 16), to(device, 16);
-  stream.fill(from.data(), 7, 16);
-  listing.all_gather(stream, {"gather"}, to.data(), from.data(), 16);
-  ASSERT_EQ(listing.calls.size(), 1u);
-  EXPECT_EQ(bytes_sent({CollectiveKind::all_gather, 16}, 4), 48);
-  EXPECT_EQ(bytes_sent({CollectiveKind::all_reduce, 16}, 4), 24);
-  listing.grouped([&] {
-    for (const int part : {0, 1}) {
-      listing.all_gather(stream, {"gather", part}, static_cast<char*>(to.data()) + 8 * part,
-                         from.data(), 8);
-    }
-  });
-  listing.all_gather(stream, {"gather"}, to.data(), from.data(), 16);
-  ASSERT_EQ(listing.calls.size(), 4u);
-  EXPECT_NE(listing.calls[1].group, 0);
-  EXPECT_EQ(listing.calls[1].group, listing.calls[2].group);
-  EXPECT_EQ(listing.calls[0].group + listing.calls[3].group, 0);
-  EXPECT_GT(seconds_of(listing.calls, device, *lone), 0);
-  const DeviceBuffer from_place = listing.buffer(device, 16), to_place = listing.buffer(device, 16);
-  stream.fill(from_place.data(), 7, 16);
-  listing.grouped([&] {
-    listing.all_gather(stream, {"gather"}, static_cast<char*>(to_place.data()) + 8,
-                       from_place.data(), 8);
-    listing.all_gather(stream, {"gather"}, to_place.data(), from.data(), 8);
-    listing.all_gather(stream, {"gather"}, to.data(), from_place.data(), 8);
-  });
-  const auto placed = [](const std::vector<ListingCommunicator::Call>& calls) {
-    std::string said;
-    for (const auto& call : calls) said += call.placed ? 'p' : '.';
-    return said;
-  };
-  EXPECT_EQ(placed(listing.calls), "....p..");
-  ListingCommunicator replay(*lone);  // Calls are timed where they lay: once, and five times.
-  seconds_of(listing.calls, device, replay);
-  replay.calls.resize(listing.calls.size());
-  EXPECT_EQ(placed(replay.calls), placed(listing.calls));
-  listing.calls.resize(4);
-  listing.silent = true;
-  stream.fill(to.data(), 0, 16);
-  listing.all_gather(stream, {"gather"}, to.data(), from.data(), 16);
-  stream.synchronize();
-  EXPECT_EQ(listing.calls.size(), 4u);
-  EXPECT_EQ(listing.collectives, 7);
 }
 
 }  // namespace

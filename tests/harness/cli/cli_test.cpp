@@ -601,7 +601,7 @@ TEST_F(CommandLine, BenchTimesTheOpsThatAreAskedFor) {
     EXPECT_GT(kernel.at("flop").to_number<double>(), 0);
   }
   EXPECT_EQ(run_lockstep("bench --device sim --section nothing").status, 2);
-  for (const char* section : {"kernels", "step", "fsdp"}) {
+  for (const char* section : {"kernels", "step", "fsdp", "pipeline", "experts"}) {
     const Ran none = run_lockstep("bench --device sim --budget 0.01 --only nothing --section " +
                                   std::string(section));
     EXPECT_EQ(none.status, 2) << section;

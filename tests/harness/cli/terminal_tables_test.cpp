@@ -58,7 +58,8 @@ TEST_P(BenchOnATerminal, FitsEightyColumns) {
 
 INSTANTIATE_TEST_SUITE_P(Sections, BenchOnATerminal,
                          testing::Values("scenarios", "kernels", "step", "offload", "memory",
-                                         "packing", "fsdp", "schedules", "door"),
+                                         "packing", "fsdp", "pipeline", "experts", "schedules",
+                                         "door"),
                          [](const auto& one) { return std::string(one.param); });
 
 TEST(TablesOnATerminal, APipeHasOneLineForARow) {

@@ -1,4 +1,4 @@
-#include "harness/bench/exchanges.h"
+#include "harness/ranks/exchanges.h"
 
 #include <algorithm>
 #include <functional>
@@ -107,10 +107,24 @@ bool ListingCommunicator::is_placed(const void* memory) const {
   });
 }
 
-bool ListingCommunicator::passes(CollectiveKind kind, const void* to, const void* from,
-                                 std::size_t bytes) {
+void ListingCommunicator::send(const Stream& stream, const CollectiveName& name, const void* from,
+                               std::size_t bytes, int to) {
+  if (silent) return;
+  ++transfers.sends;
+  transfers.bytes += static_cast<double>(bytes);
+  inner_.send(stream, name, from, brief ? 1 : bytes, to);
+}
+
+std::unique_ptr<Communicator> ListingCommunicator::group(const std::vector<int>& ranks) {
+  std::unique_ptr<ListingCommunicator> made(new ListingCommunicator(inner_.group(ranks)));
+  if (on_group) on_group(*made);
+  return made;
+}
+
+bool ListingCommunicator::passes(const Stream& stream, CollectiveKind kind, const void* to,
+                                 const void* from, std::size_t bytes) {
   if (silent) return false;
-  ++collectives;
+  stream.device().count(stream, collectives);
   calls.push_back(
       {.kind = kind, .bytes = bytes, .group = group_, .placed = is_placed(to) && is_placed(from)});
   return true;
@@ -121,12 +135,16 @@ double bytes_sent(const Call& call, int ranks) {
   return call.kind == CollectiveKind::all_reduce ? 2 * others * bytes / ranks : others * bytes;
 }
 
+std::vector<double> values_of_ranks(double value, Communicator& communicator) {
+  std::vector<double> values;
+  for (const std::string& said : communicator.all_gather_object(std::to_string(value * 1e9)))
+    values.push_back(std::stod(said) * 1e-9);
+  return values;
+}
+
 double largest(double value, Communicator& communicator) {
-  double most = value;
-  for (const std::string& said : communicator.all_gather_object(std::to_string(value * 1e9))) {
-    most = std::max(most, std::stod(said) * 1e-9);
-  }
-  return most;
+  const std::vector<double> values = values_of_ranks(value, communicator);
+  return std::max(value, *std::ranges::max_element(values));
 }
 
 double seconds_of(const std::vector<Call>& calls, Device& device, Communicator& communicator) {
@@ -164,6 +182,25 @@ double seconds_of(const std::vector<Call>& calls, Device& device, Communicator& 
   });
   backend.destroy_stream(stream);
   return seconds;
+}
+
+ExchangeCalls of_kind(const ExchangeCalls& calls, bool gathers) {
+  ExchangeCalls some;
+  std::copy_if(calls.begin(), calls.end(), std::back_inserter(some), [=](const auto& call) {
+    return (call.kind == CollectiveKind::all_gather) == gathers;
+  });
+  return some;
+}
+
+ExchangeTimes exchange_times(const ExchangeCalls& calls, Device& device, Communicator& communicator,
+                             BackendCommunicator* library) {
+  ExchangeTimes times;
+  times.calls = std::ssize(calls);
+  if (calls.empty()) return times;
+  for (const auto& call : calls) times.bytes += bytes_sent(call, communicator.size());
+  times.engine = seconds_of(calls, device, communicator);
+  if (library != nullptr) times.library = seconds_of(calls, device, communicator, *library);
+  return times;
 }
 
 }  // namespace lockstep

@@ -8,21 +8,10 @@
 #include <string>
 
 #include "harness/judge/local_ranks.h"
+#include "harness/ranks/exchanges.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
-
-// The exchanges of one kind in a step.
-struct ExchangeTimes {
-  std::int64_t calls = 0;
-  double bytes = 0;  // Bytes that leave a rank.
-  // Seconds of all calls by the engine, one after the other with nothing else on the device.
-  double engine = 0;
-  // Seconds on the streams of a step, with waits for the other ranks. Absent without a library.
-  std::optional<double> in_step;
-  // Seconds of bare calls of the library. Absent if there is none.
-  std::optional<double> library;
-};
 
 struct FsdpTimes {
   std::string mode;  // "optim_grads_params partial"

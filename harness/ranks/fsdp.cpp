@@ -1,71 +1,22 @@
-#include "harness/bench/fsdp.h"
+#include "harness/ranks/fsdp.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "engine/train/trainer.h"
-#include "harness/base/stopwatch.h"
-#include "harness/bench/exchanges.h"
 #include "harness/bench/host_time.h"
-#include "harness/bench/median.h"
 #include "harness/bench/steps.h"
 #include "harness/case/schedules.h"
+#include "harness/ranks/exchanges.h"
+#include "harness/ranks/rank_steps.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
 namespace {
 
-// After the scenario's own warm-up: captures and first touches are over.
-constexpr int kWarmSteps = 2;
-constexpr int kFewestSteps = 4;
-
-using Calls = std::vector<ListingCommunicator::Call>;
-
 Scenario of_mode(Scenario scenario, Sharding strategy, GraphImpl impl) {
   scenario.fsdp.strategy = strategy;
   return with_graph_impl(std::move(scenario), impl);
-}
-
-struct StepSeconds {
-  double step, host;
-};
-
-StepSeconds step_seconds(Trainer& trainer, Communicator& communicator, HostTime& host,
-                         double budget) {
-  for (int i = 0; i < kWarmSteps; ++i) trainer.step();
-  std::vector<double> times, hosts;
-  double all = 0;
-  while (static_cast<int>(times.size()) < kFewestSteps || all < budget) {
-    communicator.barrier();
-    host.begin();
-    const Stopwatch watch;
-    trainer.step();
-    const double step = watch.seconds();
-    hosts.push_back(largest(step - host.waited(), communicator));
-    times.push_back(largest(step, communicator));  // Equal on all ranks, so all end together.
-    all += times.back();
-  }
-  return {.step = median(std::move(times)), .host = median(std::move(hosts))};
-}
-
-Calls of_kind(const Calls& calls, bool gathers) {
-  Calls some;
-  std::copy_if(calls.begin(), calls.end(), std::back_inserter(some), [=](const auto& call) {
-    return (call.kind == CollectiveKind::all_gather) == gathers;
-  });
-  return some;
-}
-
-ExchangeTimes exchange_times(const Calls& calls, Device& device, Communicator& communicator,
-                             BackendCommunicator* library) {
-  ExchangeTimes times;
-  times.calls = std::ssize(calls);
-  if (calls.empty()) return times;
-  for (const auto& call : calls) times.bytes += bytes_sent(call, communicator.size());
-  times.engine = seconds_of(calls, device, communicator);
-  if (library != nullptr) times.library = seconds_of(calls, device, communicator, *library);
-  return times;
 }
 
 FsdpTimes time_mode(const Scenario& scenario, Device& device, Communicator& communicator,
@@ -74,13 +25,13 @@ FsdpTimes time_mode(const Scenario& scenario, Device& device, Communicator& comm
   const auto data = open_data(scenario);
   BackendCommunicator* const library = library_of(communicator);
   BackendCommunicator::Spent spent;
-  Calls step;
+  ExchangeCalls step;
   {
     ListingCommunicator listing(communicator);
     Trainer trainer(device, scenario, *data,
                     {.dry_run_ledger = false, .listener = nullptr, .communicator = &listing});
     for (std::int64_t i = 0; i < scenario.cuda_graph.warmup_steps; ++i) trainer.step();
-    const StepSeconds with = step_seconds(trainer, communicator, host, budget);
+    const RankSteps with = time_rank_steps(trainer, communicator, host, budget);
     times.step = with.step;
     if (library != nullptr) times.host = with.host;
     listing.calls.clear();
@@ -89,7 +40,7 @@ FsdpTimes time_mode(const Scenario& scenario, Device& device, Communicator& comm
     if (library != nullptr) library->measure(false), spent = library->take_spent();
     step = listing.calls;
     listing.silent = true;
-    times.compute = step_seconds(trainer, communicator, host, budget).step;
+    times.compute = time_rank_steps(trainer, communicator, host, budget).step;
   }
   times.gathers = exchange_times(of_kind(step, true), device, communicator, library);
   times.reductions = exchange_times(of_kind(step, false), device, communicator, library);

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,29 +24,36 @@ class ListingCommunicator final : public Communicator {
     std::int64_t group = 0;  // Equal in calls that were made together; 0 for one by itself.
     bool placed = false;     // Both sides lie in memory that buffer() gave.
   };
+  struct Transfers {
+    std::int64_t sends = 0;
+    double bytes = 0;
+  };
   std::vector<Call> calls;
+  Transfers transfers;  // Point to point, from this rank.
   bool silent = false;  // Nothing is exchanged or listed: results are those of the last exchange.
+  bool brief = false;   // A byte goes in place of what is sent point to point.
 
+  Communicator& inner() const { return inner_; }
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
   void all_gather(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override {
-    if (passes(CollectiveKind::all_gather, to, from, bytes))
+    if (passes(stream, CollectiveKind::all_gather, to, from, bytes))
       inner_.all_gather(stream, name, to, from, bytes);
   }
   void all_to_all(const Stream& stream, const CollectiveName& name, void* to, const void* from,
                   std::size_t bytes) override {
-    if (passes(CollectiveKind::all_to_all, to, from, bytes))
+    if (passes(stream, CollectiveKind::all_to_all, to, from, bytes))
       inner_.all_to_all(stream, name, to, from, bytes);
   }
   void reduce_scatter(const Stream& stream, const CollectiveName& name, float* to,
                       const float* from, std::size_t bytes) override {
-    if (passes(CollectiveKind::reduce_scatter, to, from, bytes))
+    if (passes(stream, CollectiveKind::reduce_scatter, to, from, bytes))
       inner_.reduce_scatter(stream, name, to, from, bytes);
   }
   void all_reduce(const Stream& stream, const CollectiveName& name, float* data,
                   std::size_t bytes) override {
-    if (passes(CollectiveKind::all_reduce, data, data, bytes))
+    if (passes(stream, CollectiveKind::all_reduce, data, data, bytes))
       inner_.all_reduce(stream, name, data, bytes);
   }
   DeviceBuffer buffer(Device& device, std::size_t bytes) override;
@@ -59,14 +68,32 @@ class ListingCommunicator final : public Communicator {
               const std::function<void()>& body) override {
     inner_.launch(stream, graph, body);
   }
+  void connect_exchanges() override { inner_.connect_exchanges(); }
+  void connect(const std::vector<TransferWay>& ways) override { inner_.connect(ways); }
+  void send(const Stream& stream, const CollectiveName& name, const void* from, std::size_t bytes,
+            int to) override;
+  void receive(const Stream& stream, const CollectiveName& name, void* to, std::size_t bytes,
+               int from) override {
+    if (!silent) inner_.receive(stream, name, to, brief ? 1 : bytes, from);
+  }
+  void await_sent(const Stream& stream, int to) override {
+    if (!silent) inner_.await_sent(stream, to);
+  }
+  // Lists its own calls; `on_group` is told of it, and may silence it.
+  std::unique_ptr<Communicator> group(const std::vector<int>& ranks) override;
+  std::function<void(ListingCommunicator&)> on_group;
   void barrier() override { inner_.barrier(); }
   std::vector<std::string> all_gather_object(const std::string& words) override {
     return inner_.all_gather_object(words);
   }
 
  private:
-  bool passes(CollectiveKind kind, const void* to, const void* from, std::size_t bytes);
+  explicit ListingCommunicator(std::unique_ptr<Communicator> inner)
+      : own_(std::move(inner)), inner_(*own_) {}
+  bool passes(const Stream& stream, CollectiveKind kind, const void* to, const void* from,
+              std::size_t bytes);
   bool is_placed(const void* memory) const;
+  std::unique_ptr<Communicator> own_;  // A group has one.
   Communicator& inner_;
   // Memory that buffer() gave, released memory included.
   std::vector<std::pair<const std::byte*, std::size_t>> places_;
@@ -86,6 +113,26 @@ double seconds_of(const std::vector<ListingCommunicator::Call>& calls, Device& d
 double seconds_of(const std::vector<ListingCommunicator::Call>& calls, Device& device,
                   Communicator& communicator, BackendCommunicator& library);
 
+// The exchanges of one kind in a step.
+struct ExchangeTimes {
+  std::int64_t calls = 0;
+  double bytes = 0;  // Bytes that leave a rank.
+  // Seconds of all calls by the engine, one after the other with nothing else on the device.
+  double engine = 0;
+  // Seconds on the streams of a step, with waits for the other ranks. Absent without a library.
+  std::optional<double> in_step;
+  // Seconds of bare calls of the library. Absent if there is none.
+  std::optional<double> library;
+};
+
+using ExchangeCalls = std::vector<ListingCommunicator::Call>;
+ExchangeCalls of_kind(const ExchangeCalls& calls, bool gathers);
+// All but `in_step`. `library`: null if there is none. All ranks call it.
+ExchangeTimes exchange_times(const ExchangeCalls& calls, Device& device, Communicator& communicator,
+                             BackendCommunicator* library);
+
+// Returns the value of each rank. All ranks call it.
+std::vector<double> values_of_ranks(double value, Communicator& communicator);
 // Returns the largest value of all ranks. All ranks call it.
 double largest(double value, Communicator& communicator);
 
