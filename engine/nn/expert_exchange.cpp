@@ -7,18 +7,13 @@
 #include "kernels/moe/exchange.h"
 
 namespace lockstep {
-namespace {
-
 template <class T>
-Tensor<T> first_rows(Tensor<T> x, std::int64_t rows) {
-  return {x.data, rows, x.cols, x.pitch};
-}
-
-}  // namespace
-
-template <class T>
-ExpertExchange<T>::ExpertExchange(ScratchMaker maker, const Scenario& scenario, Communicator& ranks)
-    : communicator_(&ranks), buffer_(scenario), experts_(scenario.model.moe.experts) {
+ExpertExchange<T>::ExpertExchange(Device& device, ScratchMaker maker, const Scenario& scenario,
+                                  Communicator& ranks)
+    : communicator_(&ranks),
+      lane_(std::make_shared<Lane>(device)),
+      buffer_(scenario),
+      experts_(scenario.model.moe.experts) {
   const std::int64_t rows = this->ranks() * buffer_.places;
   sent_ = maker.make_lasting<T>(rows, scenario.model.hidden);
   received_ = maker.make_lasting<T>(rows, scenario.model.hidden);
@@ -47,8 +42,10 @@ ExpertPlaces ExpertExchange<T>::make_places(SavedMaker& maker) const {
 template <class T>
 void ExpertExchange<T>::gather_rows(const PassContext& pass, int layer, Tensor<std::int32_t> rows,
                                     const ExpertPlaces& places) const {
-  communicator_->all_gather(pass.stream, {"expert rows", layer}, places.rows_of_ranks.data,
+  fork(pass);
+  communicator_->all_gather(lane_->stream, {"expert rows", layer}, places.rows_of_ranks.data,
                             rows.data, range_of(rows).bytes);
+  join(pass);
 }
 
 template <class T>
@@ -97,19 +94,30 @@ void ExpertExchange<T>::find_places(const PassContext& pass, Tensor<std::int32_t
 template <class T>
 void ExpertExchange<T>::to_owners(const PassContext& pass, const char* purpose, int layer,
                                   const ExpertPlaces& places, Tensor<T> from, Tensor<T> to) const {
-  exchange(pass, purpose, layer, places, from, places.sent, places.taken, to);
+  begin(pass, purpose, layer, places, from, places.sent);
+  end(pass, places, places.taken, to);
 }
 template <class T>
 void ExpertExchange<T>::to_sources(const PassContext& pass, const char* purpose, int layer,
                                    const ExpertPlaces& places, Tensor<T> from, Tensor<T> to) const {
-  exchange(pass, purpose, layer, places, from, places.answered, places.back, to);
+  begin_to_sources(pass, purpose, layer, places, from);
+  end_to_sources(pass, places, to);
+}
+template <class T>
+void ExpertExchange<T>::begin_to_sources(const PassContext& pass, const char* purpose, int layer,
+                                         const ExpertPlaces& places, Tensor<T> from) const {
+  begin(pass, purpose, layer, places, from, places.answered);
+}
+template <class T>
+void ExpertExchange<T>::end_to_sources(const PassContext& pass, const ExpertPlaces& places,
+                                       Tensor<T> to) const {
+  end(pass, places, places.back, to);
 }
 
 template <class T>
-void ExpertExchange<T>::exchange(const PassContext& pass, const char* purpose, int layer,
-                                 const ExpertPlaces& places, Tensor<T> from,
-                                 Tensor<std::int32_t> leaves, Tensor<std::int32_t> arrives,
-                                 Tensor<T> to) const {
+void ExpertExchange<T>::begin(const PassContext& pass, const char* purpose, int layer,
+                              const ExpertPlaces& places, Tensor<T> from,
+                              Tensor<std::int32_t> leaves) const {
   const std::int64_t exchanged = ranks() * places.used_places;
   move(pass, from, leaves.columns(0, exchanged), first_rows(sent_, exchanged));
   const bool captured = pass.stream.device().recording() >= 0;
@@ -117,9 +125,31 @@ void ExpertExchange<T>::exchange(const PassContext& pass, const char* purpose, i
   const std::int64_t moved = faulty("captured-exchange-of-fewer-rows", places.used_places, baked);
   const auto bytes = static_cast<std::size_t>(moved * sent_.cols) * sizeof(T);
   const bool joins = faulty("exchange-skipped-without-rows", true, !places.is_empty);
+  fork(pass);
   if (joins)
-    communicator_->all_to_all(pass.stream, {purpose, layer}, received_.data, sent_.data, bytes);
-  move(pass, first_rows(received_, exchanged), arrives.columns(0, to.rows), to);
+    communicator_->all_to_all(lane_->stream, {purpose, layer}, received_.data, sent_.data, bytes);
+  lane_->stream.record(lane_->arrived);
+}
+
+template <class T>
+void ExpertExchange<T>::end(const PassContext& pass, const ExpertPlaces& places,
+                            Tensor<std::int32_t> arrives, Tensor<T> to) const {
+  const bool waits = faulty("rows-read-before-they-arrive", true, false);
+  if (waits) pass.stream.wait(lane_->arrived);
+  move(pass, first_rows(received_, ranks() * places.used_places), arrives.columns(0, to.rows), to);
+}
+
+template <class T>
+void ExpertExchange<T>::fork(const PassContext& pass) const {
+  pass.stream.record(lane_->written);
+  const bool waits = faulty("rows-sent-before-they-are-written", true, false);
+  if (waits) lane_->stream.wait(lane_->written);
+}
+
+template <class T>
+void ExpertExchange<T>::join(const PassContext& pass) const {
+  lane_->stream.record(lane_->arrived);
+  pass.stream.wait(lane_->arrived);
 }
 
 template <class T>

@@ -1,8 +1,10 @@
 // The rows of an `E` layer on their way to the ranks that have their experts, and back
 // (parallel.expert): docs/scenario-reference.md, "Experts over ranks". All ranks of a group make
-// the same calls, those without rows too.
+// the same calls, those without rows too. Calls have a stream of their own, for which compute waits
+// where it reads what came.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "engine/comm/communicator.h"
@@ -10,6 +12,11 @@
 #include "engine/plan/expert_buffer.h"
 
 namespace lockstep {
+
+template <class T>
+Tensor<T> first_rows(Tensor<T> x, std::int64_t rows) {
+  return {x.data, rows, x.cols, x.pitch};
+}
 
 // The operands of ExchangeLayout, which say where the rows of a slot's microbatch lie.
 struct ExpertPlaces {
@@ -33,7 +40,7 @@ template <class T>
 class ExpertExchange {
  public:
   // `ranks`: those that share the experts of each layer.
-  ExpertExchange(ScratchMaker maker, const Scenario& scenario, Communicator& ranks);
+  ExpertExchange(Device& device, ScratchMaker maker, const Scenario& scenario, Communicator& ranks);
 
   ExpertPlaces make_places(SavedMaker& maker) const;
   // Every rank learns how many rows of each expert each of the others sends.
@@ -49,16 +56,33 @@ class ExpertExchange {
                  const ExpertPlaces& places, Tensor<T> from, Tensor<T> to) const;
   void to_sources(const PassContext& pass, const char* purpose, int layer,
                   const ExpertPlaces& places, Tensor<T> from, Tensor<T> to) const;
+  // The same in two halves, between which compute works on. `from` may be written after the first.
+  void begin_to_sources(const PassContext& pass, const char* purpose, int layer,
+                        const ExpertPlaces& places, Tensor<T> from) const;
+  void end_to_sources(const PassContext& pass, const ExpertPlaces& places, Tensor<T> to) const;
 
  private:
+  struct Lane {
+    explicit Lane(Device& device)
+        : stream(device, "expert rows"),
+          written(device, "rows written to be exchanged"),
+          arrived(device, "rows arrived") {}
+    Stream stream;
+    Event written, arrived;
+  };
   std::int64_t ranks() const { return communicator_->size(); }
   void move(const PassContext& pass, Tensor<T> from, Tensor<std::int32_t> place,
             Tensor<T> to) const;
-  void exchange(const PassContext& pass, const char* purpose, int layer, const ExpertPlaces& places,
-                Tensor<T> from, Tensor<std::int32_t> leaves, Tensor<std::int32_t> arrives,
-                Tensor<T> to) const;
+  void begin(const PassContext& pass, const char* purpose, int layer, const ExpertPlaces& places,
+             Tensor<T> from, Tensor<std::int32_t> leaves) const;
+  void end(const PassContext& pass, const ExpertPlaces& places, Tensor<std::int32_t> arrives,
+           Tensor<T> to) const;
+  // The lane comes behind what compute has written, and compute behind what the lane has received.
+  void fork(const PassContext& pass) const;
+  void join(const PassContext& pass) const;
 
   Communicator* communicator_;
+  std::shared_ptr<Lane> lane_;
   ExpertBuffer buffer_;
   std::int64_t experts_;
   Tensor<T> sent_, received_;  // [X * S, d]

@@ -62,7 +62,7 @@ Model<T>::Model(Device& device, const Stream& compute, const Offloaders& offload
       expert_states_(make_expert_states(pool_, scenario.model, chunks_, ranks)),
       embedding_dropout_(dropout_site(scenario.model, 0, 1)) {
   const std::int64_t rows = shape_.rows;
-  make_layers(scenario, experts);
+  make_layers(device, scenario, experts);
   recomputed_.place_passing(pool_, faulty("fp8-inputs-lie-over-their-codes",
                                           gradient_within_a_layer(), memory_of_codes()));
   std::vector<ScanScratch> scans;
@@ -165,7 +165,7 @@ void Model<T>::plan_products() const {
 }
 
 template <class T>
-void Model<T>::make_layers(const Scenario& scenario, Communicator* experts) {
+void Model<T>::make_layers(Device& device, const Scenario& scenario, Communicator* experts) {
   auto expert_state = expert_states_.begin();
   for (int layer = 0; layer < static_cast<int>(config_.pattern.size()); ++layer) {
     if (!has_layer(chunks_, layer)) {
@@ -184,7 +184,7 @@ void Model<T>::make_layers(const Scenario& scenario, Communicator* experts) {
                                                              *attention_scratch_, recomputed_));
         break;
       case 'E':
-        if (!moe_scratch_) moe_scratch_.emplace(scratch_maker(), scenario, experts);
+        if (!moe_scratch_) moe_scratch_.emplace(device, scratch_maker(), scenario, experts);
         layers_.push_back(std::make_unique<Moe<T>>(parameters_, config_, *expert_state++,
                                                    *moe_scratch_, recomputed_));
         break;

@@ -108,7 +108,7 @@ class Model {
   void append_addresses(std::vector<const void*>& table) const { pool_.append_addresses(table); }
 
  private:
-  void make_layers(const Scenario& scenario, Communicator* experts);
+  void make_layers(Device& device, const Scenario& scenario, Communicator* experts);
   ScanScratch make_scan_scratch(TensorPool& pool, std::int64_t capacity) const;
   Slot<T> make_slot(const Offloader& offloader, const Chunk& chunk, int index,
                     const Scenario& scenario, const std::vector<ScanScratch>& scans);

@@ -18,11 +18,6 @@ std::int64_t gates(const Scenario::Model& model) {
   return model.mlp.activation == MlpActivation::swiglu ? 2 : 1;
 }
 
-template <class T>
-Tensor<T> first_rows(Tensor<T> x, std::int64_t rows) {
-  return {x.data, rows, x.cols, x.pitch};
-}
-
 // Which rows of the first `rows` of the buffer are whose.
 template <class Placed>
 Fp8Rows expert_rows(const Placed& placed, std::int64_t rows) {
@@ -52,7 +47,8 @@ std::int64_t rows_of_first_capture(const Scenario& scenario, const ExpertBuffer&
 }  // namespace
 
 template <class T>
-MoeScratch<T>::MoeScratch(ScratchMaker maker, const Scenario& scenario, Communicator* experts)
+MoeScratch<T>::MoeScratch(Device& device, ScratchMaker maker, const Scenario& scenario,
+                          Communicator* experts)
     : buffer(scenario), captured_rows(rows_of_first_capture(scenario, buffer)) {
   const Scenario::Model& model = scenario.model;
   const Scenario::Model::Moe& m = model.moe;
@@ -65,7 +61,7 @@ MoeScratch<T>::MoeScratch(ScratchMaker maker, const Scenario& scenario, Communic
   dbuffer = m.host_sync ? maker.make_lasting<T>(buffer.rows, model.hidden)
                         : maker.make<T>(buffer.rows, model.hidden);
   if (experts != nullptr) {
-    exchange.emplace(maker, scenario, *experts);
+    exchange.emplace(device, maker, scenario, *experts);
     for (Tensor<T>* const owned : {&owned_y, &owned_dy, &owned_dbuffer})
       *owned = maker.make_lasting<T>(buffer.owner_rows, model.hidden);
   }
@@ -405,12 +401,20 @@ template <class T>
 void Moe<T>::multiply_backward(const PassContext& pass, const Parameter& weight, const State& saved,
                                Tensor<T> dy, Tensor<T> x, Tensor<T> dx,
                                const Fp8Saved& codes) const {
-  const Fp8Rows rows = rows_of_owner(saved);
   if constexpr (std::is_same_v<T, bf16>) {
-    if (weight.fp8)
-      return Fp8Linear(weight).backward(pass, rows, dy, x, dx, codes, AmaxFrom::producer);
+    if (weight.fp8) {
+      return Fp8Linear(weight).backward(pass, rows_of_owner(saved), dy, x, dx, codes,
+                                        AmaxFrom::producer);
+    }
   }
   weight_gradients(pass, weight, saved, dy, x);
+  input_gradient(pass, weight, saved, dy, dx);
+}
+
+template <class T>
+void Moe<T>::input_gradient(const PassContext& pass, const Parameter& weight, const State& saved,
+                            Tensor<T> dy, Tensor<T> dx) const {
+  const Fp8Rows rows = rows_of_owner(saved);
   pass.stream.submit(ExpertInputGradient<T>{.dy = dy,
                                             .w = weight_of<T>(weight),
                                             .start = rows.start,
@@ -510,14 +514,33 @@ void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tenso
   pass.stream.submit(combine);
   if (!scratch_.exchange) return differentiate_experts(pass, saved, dy, dbuffer);
   const std::int64_t owned = saved.places.used_rows;
-  const Tensor<T> owned_dy = first_rows(saved.scratch.owned_dy, owned),
-                  owned_dbuffer = first_rows(saved.scratch.owned_dbuffer, owned);
+  const Tensor<T> owned_dy = first_rows(saved.scratch.owned_dy, owned);
   const ExpertExchange<T>& exchange = *scratch_.exchange;
   exchange.to_owners(pass, "combine gradients", state_.layer, saved.places, dy, owned_dy);
-  differentiate_experts(pass, saved, owned_dy, owned_dbuffer);
+  differentiate_owned(pass, saved, owned_dy);
   pass.part("dispatch");
-  exchange.to_sources(pass, "dispatch gradients", state_.layer, saved.places, owned_dbuffer,
-                      dbuffer);
+  exchange.end_to_sources(pass, saved.places, dbuffer);
+}
+
+template <class T>
+void Moe<T>::differentiate_owned(const PassContext& pass, const State& saved, Tensor<T> dy) const {
+  const std::int64_t rows = dy.rows;
+  const Tensor<T> dact = first_rows(saved.scratch.dact, rows),
+                  dfc1 = first_rows(saved.scratch.dfc1, rows),
+                  dbuffer = first_rows(saved.scratch.owned_dbuffer, rows);
+  pass.part("experts_fc2");
+  input_gradient(pass, fc2_, saved, dy, dact);
+  pass.part("experts_act");
+  activate_backward(pass, first_rows(saved.fc1, rows), dact, rows_of_owner(saved), dfc1);
+  pass.part("experts_fc1");
+  input_gradient(pass, fc1_, saved, dfc1, dbuffer);
+  pass.part("dispatch");
+  scratch_.exchange->begin_to_sources(pass, "dispatch gradients", state_.layer, saved.places,
+                                      dbuffer);
+  pass.part("experts_fc2");
+  weight_gradients(pass, fc2_, saved, dy, first_rows(saved.act, rows));
+  pass.part("experts_fc1");
+  weight_gradients(pass, fc1_, saved, dfc1, first_rows(saved.owned, rows));
 }
 
 template <class T>

@@ -17,7 +17,7 @@ namespace lockstep {
 template <class T>
 struct MoeScratch {
   // `experts`: the ranks that share those of each layer, or null.
-  MoeScratch(ScratchMaker maker, const Scenario& scenario, Communicator* experts);
+  MoeScratch(Device& device, ScratchMaker maker, const Scenario& scenario, Communicator* experts);
   // The same for one layer in one slot.
   MoeScratch placed(SavedMaker& maker) const;
   // Zeroes dbuffer. With host_sync a backward pass writes only the rows in use, while the ops after
@@ -99,12 +99,17 @@ class Moe : public Layer<T> {
                 Tensor<T> y, const Fp8Saved& codes) const;
   void multiply_backward(const PassContext& pass, const Parameter& weight, const State& saved,
                          Tensor<T> dy, Tensor<T> x, Tensor<T> dx, const Fp8Saved& codes) const;
+  void input_gradient(const PassContext& pass, const Parameter& weight, const State& saved,
+                      Tensor<T> dy, Tensor<T> dx) const;
   void weight_gradients(const PassContext& pass, const Parameter& weight, const State& saved,
                         Tensor<T> dy, Tensor<T> x) const;
   void recompute(const PassContext& pass, const State& saved) const;
   void experts_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const;
   void differentiate_experts(const PassContext& pass, const State& saved, Tensor<T> dy,
                              Tensor<T> dbuffer) const;
+  // The same for rows of other ranks, too, whose gradients go back while compute adds up those of
+  // weights.
+  void differentiate_owned(const PassContext& pass, const State& saved, Tensor<T> dy) const;
   void shared_backward(const PassContext& pass, const State& saved, Tensor<T> dout) const;
   void route_backward(const PassContext& pass, const State& saved, Tensor<T> dout,
                       Tensor<T> dx) const;
