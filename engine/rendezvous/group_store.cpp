@@ -18,7 +18,7 @@ GroupStore::GroupStore(Store& all, const std::vector<int>& ranks)
             std::chrono::duration<double>(all.deadline()).count()),
       all_(all),
       ranks_(ranks),
-      number_(++all.groups_),
+      number_(all.groups_ = static_cast<std::uint8_t>(all.groups_ % 255 + 1)),  // Never 0.
       outbox_(kOutbox),
       posted_(ranks.size()) {
   require(!all.local_barrier, "a process with several ranks has no groups of them");

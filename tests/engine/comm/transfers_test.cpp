@@ -14,6 +14,7 @@
 
 #include "engine/comm/ranks.h"
 #include "engine/comm/store_communicator.h"
+#include "engine/rendezvous/group_store.h"
 #include "harness/checker/checker.h"
 #include "tests/engine/comm/processes.h"
 #include "tests/engine/rendezvous/stores.h"
@@ -287,6 +288,24 @@ TEST(Groups, KeepTheirLettersApart) {
     });
     for (const Ended& ended : processes.end()) EXPECT_EQ(ended.status, 0) << ended.words;
   }
+}
+
+// Each run of a case has groups of its own on one store, and a letter of no group lies beside them.
+TEST(Groups, AreAsManyAsRunsNeed) {
+  const Stores stores(Over::memory, 2);
+  Processes processes(2, [&](int rank) {
+    const auto store = stores.join(rank, 5);
+    const CollectiveCall call = call_of_transfer({"letter"}, 0, "");
+    if (rank == 0) store->send(1, call, {});
+    for (int run = 0; run < 600; ++run) {
+      GroupStore group(*store, {0, 1});
+      const std::string words = std::to_string(run);
+      if (group.all_gather_object({}, words).at(1 - rank) != words) return 2;
+    }
+    if (rank == 1) store->receive(0, call);
+    return 0;
+  });
+  for (const Ended& ended : processes.end()) EXPECT_EQ(ended.status, 0) << ended.words;
 }
 
 TEST(Groups, SayWhichRankIsLost) {
