@@ -1,4 +1,4 @@
-#include "kernels/cuda/common/element.cuh"
+#include "kernels/cuda/common/vec8.cuh"
 #include "kernels/moe/exchange.h"
 
 namespace lockstep {
@@ -41,13 +41,19 @@ __global__ void exchange_layout(ExchangeLayout op) {
   at(op.own_rows, 0, local) = last.row - from.row + (op.capacity == 0 ? last.rows : op.capacity);
 }
 
-template <class T>
+// A warp for each row; +0 where there is no place. `Part`: what a lane moves at a time.
+template <class Part, class T>
 __global__ void move_rows(MoveRows<T> op) {
   pdl_begin();
-  const Element e = own_element(op.to.rows, op.to.cols);
-  if (!e.inside) return;
-  const std::int32_t place = at(op.place, 0, e.row);
-  at(op.to, e.row, e.col) = place < 0 ? st<T>(0.0f) : at(op.from, place, e.col);
+  const std::int64_t row = warp_item();
+  if (row >= op.to.rows) return;
+  const std::int32_t place = at(op.place, 0, row);
+  Part* const to = reinterpret_cast<Part*>(&at(op.to, row, 0));
+  const Part* const from =
+      reinterpret_cast<const Part*>(place < 0 ? nullptr : &at(op.from, place, 0));
+  const std::int64_t parts =
+      op.to.cols * static_cast<std::int64_t>(sizeof(T)) / static_cast<std::int64_t>(sizeof(Part));
+  for (std::int64_t k = lane_index(); k < parts; k += kWarp) to[k] = from ? from[k] : Part{};
 }
 
 }  // namespace
@@ -61,7 +67,9 @@ void run(CudaQueue queue, const ExchangeLayout& op) {
 }
 template <class T>
 void run(CudaQueue queue, const MoveRows<T>& op) {
-  launch_elements(queue, op.to.rows, op.to.cols, move_rows<T>, op);
+  const bool wide = all_vectorizable(op.from, op.to) && op.to.cols * sizeof(T) % 16 == 0;
+  launch(queue, dim3(blocks_for(op.to.rows, kWarps)), dim3(kThreads), kPdl,
+         wide ? move_rows<uint4, T> : move_rows<T, T>, op);
 }
 template void run(CudaQueue, const MoveRows<float>&);
 template void run(CudaQueue, const MoveRows<bf16>&);
