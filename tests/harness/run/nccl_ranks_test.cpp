@@ -100,6 +100,31 @@ TEST_F(NcclRanks, HaveTheBitsOfVirtualRanks) {
   }
 }
 
+// Experts on two GPUs, with the exchange between graphs and in them: the bits of ranks that have
+// all experts each.
+TEST_F(NcclRanks, ShareExpertsWithoutChangingABit) {
+  const auto experts = [&](const std::string& name, const std::string& graph,
+                           const std::string& parallel) {
+    return folder_.file(
+        name + ".yaml",
+        "schema: 1\nname: experts\nnumerics: [bf16]\nmodel: {pattern: \"*EME\", dropout: 0.1, "
+        "moe: {experts: 4, capacity_factor: none, shared_hidden: 16}}\ntraining: {steps: 5, "
+        "microbatches: 2, eval_every: 2, recapture_at: [3]}\nfsdp: {strategy: optim_grads}\n"
+        "cuda_graph: {" +
+            graph + "}\nparallel: {data: 2, " + parallel + "}\n");
+  };
+  std::vector<std::unique_ptr<Running>> over_nccl;
+  int number = 0;
+  for (const char* graph : {"modules: [attn, moe_router]", "modules: [attn, moe]", "impl: partial",
+                            "impl: full_iteration"}) {
+    over_nccl.push_back(running(steps_line(
+        "cuda", experts(std::to_string(number++), graph, "expert: 2, transport: nccl"))));
+  }
+  const std::string on_sim = steps_of("sim", experts("all", "modules: [attn]", "transport: local"));
+  EXPECT_THAT(on_sim, HasSubstr("step 5  loss "));
+  for (const auto& one : over_nccl) EXPECT_EQ(steps(one->end(0)), on_sim);
+}
+
 // NCCL says so itself, once a communicator, where `doctor` says that it may.
 TEST_F(NcclRanks, ExchangeByCopyEnginesWhereTheyMay) {
   const bool may =
