@@ -19,7 +19,8 @@ Scenario of_mode(const Scenario& scenario, const std::string& mode) {
   const GraphImpl impl = mode == "eager"            ? GraphImpl::none
                          : mode == "full_iteration" ? GraphImpl::full_iteration
                                                     : GraphImpl::partial;
-  Scenario s = with_graph_impl(scenario, impl);
+  const bool partial = impl == GraphImpl::partial;
+  Scenario s = with_graph_impl(partial ? scenario : without_graphs(scenario), impl);
   s.cuda_graph.modules.clear();
   s.cuda_graph.warmup_steps = std::max<std::int64_t>(s.cuda_graph.warmup_steps, 1);
   if (mode != "partial") return s;

@@ -72,7 +72,9 @@ void time_pipeline(const Scenario& scenario, const std::string& device_kind,
           .has_devices = ranks.over_nccl,
           .work = {}};
       if (times.mode.find(only) == std::string::npos) continue;
-      const Scenario one = in_stages(with_graph_impl(scenario, impl), times.stages, chunks);
+      const Scenario of_impl =
+          impl == GraphImpl::none ? without_graphs(scenario) : with_graph_impl(scenario, impl);
+      const Scenario one = in_stages(of_impl, times.stages, chunks);
       times.not_run = why_not(one);
       if (times.not_run.empty()) {
         time_mode(one, device_kind, ranks, budget, done, times);

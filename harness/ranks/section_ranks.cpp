@@ -94,11 +94,23 @@ void print_experts(const ExpertTimes& one) {
       kExpertsWidth);
 }
 
+// What only some steps do would stand in the time of some.
+Scenario of_equal_steps(Scenario s) {
+  s.training.recapture_at.clear();
+  s.training.resume_at.clear();
+  s.training.change_microbatches_at.clear();
+  s.training.eval_every = 0;
+  s.cuda_graph.evaluation = GraphEvaluation::eager;
+  s.checker.delays.clear();
+  s.expect = {};
+  return s;
+}
+
 }  // namespace
 
 void bench_pipeline(const Scenario& scenario, const Options& options, const std::string& device,
                     BenchRows& rows) {
-  Scenario s = scenario;
+  Scenario s = of_equal_steps(scenario);
   s.parallel = {};
   s.parallel.pipeline = options.number("ranks") > 0 ? options.number("ranks") : 2;
   bench_ranks({"pipeline", kPipelineWidth}, s, options, device, rows,
@@ -112,7 +124,7 @@ void bench_pipeline(const Scenario& scenario, const Options& options, const std:
 
 void bench_experts(const Scenario& scenario, const Options& options, const std::string& device,
                    BenchRows& rows) {
-  const Scenario s = with_experts_over(scenario, ranks_asked_for(options, device));
+  const Scenario s = with_experts_over(of_equal_steps(scenario), ranks_asked_for(options, device));
   bench_ranks({"experts", kExpertsWidth}, s, options, device, rows,
               [&](const Scenario& one, const LocalRanks& ranks, const AddRow& add) {
                 time_experts(

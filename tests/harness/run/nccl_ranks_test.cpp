@@ -260,5 +260,29 @@ TEST_F(NcclRanks, AreTimed) {
     EXPECT_GT(row.at(exchange).at("bare_seconds").as_double(), 0);
 }
 
+TEST_F(NcclRanks, AreTimedAsStagesAndAsOwnersOfExperts) {
+  const std::string scenario = folder_.file(
+      "layers.yaml",
+      "schema: 1\nname: layers\nnumerics: [bf16]\nmodel: {pattern: \"M-*-M-\"}\n"
+      "training: {steps: 5, microbatches: 4, in_flight: 2, eval_every: 2, recapture_at: [3]}\n");
+  for (const char* section : {"pipeline", "experts"}) {
+    const Ran ran =
+        run_lockstep("bench --device cuda --ranks 2 --budget 0.01 --section " +
+                     std::string(section) + " --json " + (folder_ / "times.json") + " " + scenario);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    const auto times = boost::json::parse(slurp(folder_ / "times.json")).at(section);
+    EXPECT_EQ(times.at("transport"), "nccl");
+    const auto& rows = times.at("rows").as_array();
+    EXPECT_EQ(rows.size(), 4u) << section;
+    for (const auto& row : rows) {
+      EXPECT_GT(row.at("step_seconds").as_double(), 0);
+      if (section == std::string("pipeline"))
+        EXPECT_TRUE(row.as_object().contains("above_ideal"));
+      else
+        EXPECT_GT(row.at("of_library").as_double(), 0);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep
