@@ -173,6 +173,15 @@ void WeightBuffers::await_no_more() {
   awaited();
 }
 
+// Experts wait for no more than what else is gathered, unless a fault is planted.
+void WeightBuffers::await_no_more(const Communicator& communicator) {
+  using Call = std::function<void()>;
+  const bool of_experts = &communicator == communicators_.replicas;
+  const Call nothing = [] {}, all_of_compute = [this] { fork(); };
+  faulty<Call>("experts-gathered-behind-all-of-compute", nothing,
+               of_experts ? all_of_compute : nothing)();
+}
+
 bool WeightBuffers::gather(int unit) {
   const int index = free_slot(unit);
   if (index < 0) return false;
@@ -214,6 +223,7 @@ void WeightBuffers::exchange(int unit, Slot& slot, const Slot& to) {
   const bool second = communicators_.stage.rank() == 1;
   const bool second_captures = second && device.recording() >= 0;
   communicators_.each(layout_, all, [&](Communicator& communicator, const auto& own) {
+    await_no_more(communicator);
     for (std::size_t n = 0; n < own.size(); ++n) {
       const std::size_t back = own.size() - 1 - n;  // Counted from the end, for a fault.
       const auto i = faulty("a-rank-captures-in-another-order", n, second_captures ? back : n);

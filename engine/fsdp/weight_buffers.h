@@ -72,6 +72,7 @@ class WeightBuffers {
   };
   void fork();
   void await_no_more();
+  void await_no_more(const Communicator& communicator);
   Slot& slot(int index) { return *at(slots_, index); }
   const std::vector<int>& choices(int unit) const { return at(plan_.choices, unit); }
   Slot* holding(int unit);

@@ -249,6 +249,10 @@ void Trainer::Impl::optimize() {
   loop.loader().state_consumed(stream);
 }
 
+bool Trainer::Impl::gathers_late() const {
+  return faulty("weights-gathered-behind-every-update", false, !loop.gathers_codes());
+}
+
 // Resident units are updated first, so that their gathers overlap with the updates of the other
 // units. Codes wait for all updates, since ranks exchange amaxes in one call, and so do all gathers
 // then. A tied weight goes to the last stage as it was gathered.
@@ -258,6 +262,7 @@ void Trainer::Impl::update_shards(const Stream& stream) {
   const auto send = [&](int unit) {
     if (at(units, unit).kind == Unit::Kind::embedding) loop.send_tied_weight();
   };
+  const bool late = gathers_late();
   for (const bool resident : {true, false}) {
     for (int unit = 0; unit < static_cast<int>(units.size()); ++unit) {
       if (sharder.is_resident(unit) != resident) continue;
@@ -265,11 +270,12 @@ void Trainer::Impl::update_shards(const Stream& stream) {
       update_weights(stream, first, end);
       const bool is_due = !loop.gathers_codes();
       const bool gathers = faulty("weights-not-gathered-after-the-optimizer", is_due, false);
-      if (gathers) sharder.refresh(unit);
+      if (gathers && !late) sharder.refresh(unit);
       const bool sends = faulty("tied-weight-sent-before-codes-are-gathered", is_due, true);
       if (sends) send(unit);
     }
   }
+  for (int unit = 0; late && unit < static_cast<int>(units.size()); ++unit) sharder.refresh(unit);
   if (!loop.gathers_codes()) return;
   loop.quantise_shards(steps_done + 1);
   for (int unit = 0; unit < static_cast<int>(units.size()); ++unit) {

@@ -59,6 +59,7 @@ struct Trainer::Impl {
   void sum_gradients(const Stream& stream);
   void optimize();
   void update_shards(const Stream& stream);
+  bool gathers_late() const;  // Behind the updates of all units: never, but by a planted fault.
   void update_weights(const Stream& stream, int first, int end);
   AdamW update_of(const ParameterView& parameter);
 

@@ -33,6 +33,11 @@ class Clock {
     if (times_.size() <= k) times_.resize(k + 1);
     times_[k] = std::max(times_[k], time);
   }
+  // Knows no more of the thread than up to `time`.
+  void forget_behind(int thread, std::uint64_t time) {
+    const std::size_t k = thread;
+    if (k < times_.size()) times_[k] = std::min(times_[k], time);
+  }
   std::uint64_t tick(int thread) {
     const std::size_t k = thread;
     if (times_.size() <= k) times_.resize(k + 1);

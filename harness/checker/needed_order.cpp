@@ -6,6 +6,7 @@
 
 #include "harness/checker/hazard.h"
 #include "kernels/core/at.h"
+#include "scenarios/expert_ranks.h"
 #include "scenarios/pass_order.h"
 
 namespace lockstep {
@@ -51,6 +52,10 @@ DeclaredOrder declared_order(const Scenario& scenario) {
       .copies_may_be_empty = scenario.model.moe.host_sync,
       .gradient_slots = scenario.fsdp.strategy == Sharding::optim_grads ||
                         scenario.fsdp.strategy == Sharding::optim_grads_params,
+      .exchanges_in_layers = expert_ranks(scenario) > 1,
+      .weights_stay = (scenario.fsdp.strategy == Sharding::optim ||
+                       scenario.fsdp.strategy == Sharding::optim_grads) &&
+                      !scenario.fp8.param_gather,
       .whole_steps = scenario.cuda_graph.impl == GraphImpl::full_iteration,
       .inputs_leave = scenario.parallel.pipeline > 1 && !scenario.offload.modules.empty()};
   const std::vector<Scenario::Block> blocks = scenario.blocks();
@@ -79,10 +84,14 @@ void NeededOrder::performs(const Item& item, const std::vector<Touch>& touches, 
   Clock& needed = needed_[item.thread];
   const bool behind_transfers = declared_.inputs_leave && item.lane == Lane::copies_back;
   if (is_free(item.lane, item.work) || behind_transfers) needed.join(has);
+  const bool gathers_own = gathers_own_update(item, touches);
   justify(item, touches);
   needed.reach(item.thread, time);
   Stretch& stretch =
       stretches_.add(item.thread, time, item.work, in_groups(item.lane), item.stream);
+  stretch.gathers_own_update |= gathers_own;
+  if (is_behind_updates(item.lane, item.work.place))
+    stretch.forked = ranks_[item.work.place.rank].outside_of_passes;
   stretch.needed = needed;
   stretch.has = has;
   for (const Touch& touch : touches) memory_[touch.allocation].add(touch, needed);
@@ -95,7 +104,10 @@ void NeededOrder::begins_call(int thread, int rank, const Clock& has) {
 
 void NeededOrder::awaits_peers(int event, int thread) {
   needed_[thread].join(recorded_[event]);
-  if (Stretch* const last = stretches_.last(thread)) last->needed.join(recorded_[event]);
+  Stretch* const last = stretches_.last(thread);
+  const bool goes_on =
+      last != nullptr && (last->group < 0 || last->group == stretches_.group(thread));
+  if (goes_on) last->needed.join(recorded_[event]);
 }
 
 // No node of a launch starts before everything that any of its nodes waits for outside the graph.
@@ -118,12 +130,16 @@ void NeededOrder::launched(int graph, const std::vector<int>& threads) {
 
 void NeededOrder::justify(const Item& item, const std::vector<Touch>& touches) {
   Clock& needed = needed_[item.thread];
+  // Where a peer's call has told of the middle of a layer, an access there still asks for the end:
+  // that is where the engine's edge begins.
+  const Clock whole = declared_.exchanges_in_layers ? stretches_.whole_ones(needed) : Clock();
+  const Clock& known = declared_.exchanges_in_layers ? whole : needed;
   for (const Touch& touch : touches) {
     Touch asks = touch;
     if (item.lane == Lane::copies_out) asks.mode = Access::accum;  // Behind the last reader, too.
-    for (const Touch& earlier : memory_[touch.allocation].unordered(asks, needed)) {
+    for (const Touch& earlier : memory_[touch.allocation].unordered(asks, known)) {
       if (earlier.thread == item.thread) continue;
-      needed.join(stretches_.waited_for(earlier.thread, earlier.time, item.work));
+      needed.join(stretches_.waited_for(earlier.thread, earlier.time, item.work).needed);
       if (item.lane == Lane::compute) join_own_call(item.work, earlier, needed);
     }
   }
@@ -134,7 +150,8 @@ void NeededOrder::justify(const Item& item, const std::vector<Touch>& touches) {
     needed.join(rank.throttled);
     needed.join(rank.reused);
   }
-  if (item.lane == Lane::gathers) needed.join(rank.outside_of_passes);
+  if (item.lane == Lane::gathers && !is_behind_updates(item.lane, item.work.place))
+    needed.join(rank.outside_of_passes);
   if (item.lane == Lane::copies_out && declared_.rotates) needed.join(rank.brought_back);
   if (declared_.inputs_leave && item.stream == "receive forward") needed.join(rank.submitted);
   // A transfer to another stage forks from compute, which may have waited for copies before.
@@ -145,6 +162,23 @@ void NeededOrder::justify(const Item& item, const std::vector<Touch>& touches) {
     if (declared_.copies_may_be_empty) needed.join(rank.throttled);
   }
   round_up(needed, item);
+}
+
+bool NeededOrder::is_behind_updates(Lane lane, const StepLocation& place) const {
+  return declared_.weights_stay && lane == Lane::gathers && place.microbatch < 0;
+}
+
+// Whether it reads what an update of its own rank has just written.
+bool NeededOrder::gathers_own_update(const Item& item, const std::vector<Touch>& touches) {
+  const StepLocation& place = item.work.place;
+  if (!is_behind_updates(item.lane, place)) return false;
+  return std::ranges::any_of(touches, [&](const Touch& touch) {
+    const auto earlier = memory_[touch.allocation].unordered(touch, needed_[item.thread]);
+    return touch.mode == Access::in && std::ranges::any_of(earlier, [&](const Touch& one) {
+             return is_update(one.work) && one.work.place.rank == place.rank &&
+                    one.work.place.step == place.step;
+           });
+  });
 }
 
 // Graphs with copies are launched beside compute's stream. Compute and copies of a direction go in
@@ -178,7 +212,7 @@ void NeededOrder::join_own_call(const Work& waiter, const Touch& of_peer, Clock&
   if (number >= std::ssize(own)) return;
   const Call& mine = at(own, number);
   const bool has_items = needed_[mine.thread].at(mine.thread) > mine.time;
-  if (has_items) needed.join(stretches_.waited_for(mine.thread, mine.time + 1, waiter));
+  if (has_items) needed.join(stretches_.waited_for(mine.thread, mine.time + 1, waiter).needed);
 }
 
 // Copies of a group share an event, so waiting for any of them means waiting for the last.
@@ -186,7 +220,7 @@ void NeededOrder::round_up(Clock& needed, const Item& item) const {
   for (const auto& [thread, list] : stretches_.all()) {
     const std::uint64_t time = needed.at(thread);
     if (list.back().group < 0 || thread == item.thread || time == 0) continue;
-    const Clock& group = stretches_.waited_for(thread, time, item.work);
+    const Clock& group = stretches_.waited_for(thread, time, item.work).needed;
     if (group.at(thread) > time) needed.join(group);
   }
 }
@@ -291,26 +325,59 @@ std::string NeededOrder::unneeded(const Stretch& later, int more) const {
          ", which it does not need: no access, declared limit or peer asks for that order";
 }
 
-// The thread's last stretch is over.
+// The thread's last stretch is over. It may have waited for a peer's call whose group goes on, and
+// what the rest of that group needs was waited for before its first call: so a doubt is resolved
+// when all groups are whole.
 void NeededOrder::judge(int thread) {
   Stretch* const later = stretches_.last(thread);
   if (later == nullptr) return;
-  const int more = later->needed.first_behind(later->has);
-  if (more < 0) return;
-  find(unneeded(*later, more));
+  // A rank without rows of a unit has no update of it. Its gather forks from compute as others do.
+  if (!later->gathers_own_update) {
+    later->needed.join(later->forked);
+    needed_[thread].join(later->forked);
+  }
+  if (later->needed.first_behind(later->has) < 0) return;
+  later->doubted = later->needed;
+  found_.push_back({.text = "", .thread = thread, .doubted = *later});
   later->needed.join(later->has);
   needed_[thread].join(later->has);
 }
 
-void NeededOrder::find(const std::string& text) {
-  if (findings_++ == 0) first_ = text;
+// Returns the needs of a stretch when the groups that it waits for, and those that they wait for,
+// are whole. What a doubted stretch has beyond its needs is left out.
+Clock NeededOrder::needed_with_whole_groups(const Found& one) const {
+  Clock needed = one.doubted.needed;
+  for (bool grows = true; std::exchange(grows, false);) {
+    for (const auto& [thread, list] : stretches_.all()) {
+      const std::uint64_t time = needed.at(thread);
+      if (thread == one.thread || time == 0) continue;
+      const Stretch& end = stretches_.waited_for(thread, time, one.doubted.ends_with);
+      if (end.group < 0 && !end.doubted) continue;
+      const Clock& more = end.doubted ? *end.doubted : end.needed;
+      grows = grows || needed.first_behind(more) >= 0;
+      needed.join(more);
+    }
+  }
+  return needed;
 }
+
+void NeededOrder::find(const std::string& text) { found_.push_back({.text = text, .doubted = {}}); }
 
 std::string NeededOrder::finding() {
   for (const auto& [thread, list] : stretches_.all()) judge(thread);
-  if (findings_ < 2) return first_;
-  const std::int64_t others = findings_ - 1;
-  return first_ + " (and " + std::to_string(others) + (others == 1 ? " other)" : " others)");
+  std::string first;
+  std::int64_t others = -1;
+  for (const Found& one : found_) {
+    std::string text = one.text;
+    if (text.empty()) {
+      const int more = needed_with_whole_groups(one).first_behind(one.doubted.has);
+      if (more < 0) continue;
+      text = unneeded(one.doubted, more);
+    }
+    if (++others == 0) first = text;
+  }
+  if (others < 1) return first;
+  return first + " (and " + std::to_string(others) + (others == 1 ? " other)" : " others)");
 }
 
 }  // namespace lockstep

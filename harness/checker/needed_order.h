@@ -48,7 +48,11 @@ struct DeclaredOrder {
   // is copied back for its backward pass.
   std::vector<bool> ends_a_chunk = {};
   bool gradient_slots = false;  // Units take turns in slots for gradients.
-  bool whole_steps = false;     // Graphs hold whole steps.
+  // Ranks that share experts exchange rows within a layer, so that they know a part of each
+  // other's.
+  bool exchanges_in_layers = false;
+  bool weights_stay = false;  // A unit's are gathered behind its own update.
+  bool whole_steps = false;   // Graphs hold whole steps.
   // Stages offload: one receives its input into memory that other tensors have had, behind all of
   // compute, and copies back wait for what compute waits for, as the gradient of another stage.
   bool inputs_leave = false;
@@ -115,6 +119,8 @@ class NeededOrder {
   };
 
   void justify(const Item& item, const std::vector<Touch>& touches);
+  bool is_behind_updates(Lane lane, const StepLocation& place) const;
+  bool gathers_own_update(const Item& item, const std::vector<Touch>& touches);
   static const Clock& queue(const Rank& rank, Lane lane);
   void join_own_call(const Work& waiter, const Touch& of_peer, Clock& needed);
   void round_up(Clock& needed, const Item& item) const;
@@ -123,7 +129,14 @@ class NeededOrder {
   void note_reduction(const Item& item, Rank& rank);
   void note_compute(const Item& item, Rank& rank, const Clock& has);
   void begin(std::vector<UnderWay>& list, const Item& item, std::uint64_t time) const;
+  // A sentence, or a stretch that has more than it needs as far as that is known.
+  struct Found {
+    std::string text;
+    int thread = -1;
+    Stretch doubted;  // As it was when it ended.
+  };
   void judge(int thread);
+  Clock needed_with_whole_groups(const Found& one) const;
   std::string unneeded(const Stretch& later, int more) const;
   void find(const std::string& text);
 
@@ -133,8 +146,8 @@ class NeededOrder {
   std::map<int, Rank> ranks_;
   std::map<int, Shadow> memory_;  // By allocation.
   Stretches stretches_;
-  std::string first_;
-  std::int64_t findings_ = 0, most_copies_ = 0, most_gathers_ = 0;
+  std::vector<Found> found_;
+  std::int64_t most_copies_ = 0, most_gathers_ = 0;
 };
 
 }  // namespace lockstep

@@ -17,6 +17,8 @@ bool same_launch(const Work& a, const Work& b) {
 
 }  // namespace
 
+bool is_update(const Work& work) { return std::string_view(work.name) == "adamw"; }
+
 // A layer, or what a graph may hold of a block; the embedding and the head of a pass; what lies
 // outside of passes.
 bool Stretches::same_place(const StepLocation& a, const StepLocation& b) const {
@@ -37,6 +39,8 @@ bool Stretches::goes_on(int thread, const Work& work, bool in_groups) const {
   if (found == all_.end()) return false;
   const Stretch& last = found->second.back();
   if (is_pressure(last.ends_with)) return true;
+  // A waiter for an update waits for that of its own weight alone.
+  if (is_update(last.ends_with) || is_update(work)) return false;
   return !is_pressure(work) && same_place(last.place, work.place) &&
          same_launch(last.ends_with, work) && (!in_groups || last.group == group(thread));
 }
@@ -50,6 +54,8 @@ Stretch& Stretches::add(int thread, std::uint64_t time, const Work& work, bool i
                     .first = time,
                     .needed = {},
                     .has = {},
+                    .doubted = {},
+                    .forked = {},
                     .begins_with = work,
                     .ends_with = work,
                     .stream = stream,
@@ -79,7 +85,17 @@ const Stretch& Stretches::at(int thread, std::uint64_t time) const {
   return lockstep::at(all_.at(thread), index(thread, time));
 }
 
-const Clock& Stretches::waited_for(int thread, std::uint64_t time, const Work& waiter) const {
+Clock Stretches::whole_ones(Clock clock) const {
+  for (const auto& [thread, list] : all_) {
+    const std::uint64_t time = clock.at(thread);
+    if (time < list.front().first) continue;
+    const Stretch& part = lockstep::at(list, index(thread, time));
+    if (part.group < 0 && time < part.last) clock.forget_behind(thread, part.first - 1);
+  }
+  return clock;
+}
+
+const Stretch& Stretches::waited_for(int thread, std::uint64_t time, const Work& waiter) const {
   const std::vector<Stretch>& list = all_.at(thread);
   std::int64_t i = index(thread, time);
   const Stretch& own = lockstep::at(list, i);
@@ -89,7 +105,7 @@ const Clock& Stretches::waited_for(int thread, std::uint64_t time, const Work& w
            (launched && same_launch(next.ends_with, own.ends_with));
   };
   while (i + 1 < std::ssize(list) && together(lockstep::at(list, i + 1))) ++i;
-  return lockstep::at(list, i).needed;
+  return lockstep::at(list, i);
 }
 
 }  // namespace lockstep

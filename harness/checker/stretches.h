@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,18 @@ struct Stretch {
   StepLocation place;
   std::uint64_t first = 0, last = 0;  // Times of its thread.
   Clock needed, has;                  // Its last item so far has these.
+  std::optional<Clock> doubted;       // `needed` before a judge added what it has beyond.
+  // A gather behind updates: whether its rank updated what it gives, and what precedes it there.
+  bool gathers_own_update = false;
+  Clock forked;
   Work begins_with, ends_with;
   std::string stream;
   // Copies or exchanges up to a record are a group, counted by thread; -1: compute's.
   std::int64_t group = -1;
 };
+
+// An update of one weight by the optimizer is a stretch by itself.
+bool is_update(const Work& work);
 
 class Stretches {
  public:
@@ -37,9 +45,11 @@ class Stretches {
   Stretch* last(int thread);
   const std::map<int, std::vector<Stretch>>& all() const { return all_; }
   const Stretch& at(int thread, std::uint64_t time) const;
-  // A waiter for an item of that time has waited for this: all of its stretch, of its
-  // group, and from outside of it of its launch.
-  const Clock& waited_for(int thread, std::uint64_t time, const Work& waiter) const;
+  // Without the stretches of compute that the clock knows a part of.
+  Clock whole_ones(Clock clock) const;
+  // A waiter for an item of that time has waited for all up to the end of this one: of its
+  // stretch, of its group, and from outside of it of its launch.
+  const Stretch& waited_for(int thread, std::uint64_t time, const Work& waiter) const;
 
  private:
   bool same_place(const StepLocation& a, const StepLocation& b) const;

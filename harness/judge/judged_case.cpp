@@ -294,8 +294,7 @@ RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& referen
     }
     if (outcome.holds() || is_of_looks(outcome, checker)) checker.throw_found();
     if (judges_order && outcome.holds()) {
-      // The judge does not know yet what ranks that share experts wait for in each other.
-      if (one.scenario.parallel.expert == 1) outcome.needless = needed.finding();
+      outcome.needless = needed.finding();
       add_overlap(*outcome.costs, needed);
     }
     if (logs && outcome.holds()) outcome.redundant_edges = redundant_edges(log);

@@ -31,8 +31,8 @@ namespace {
 
 std::optional<cpu_set_t> left_cores;  // NOLINT: of the process, as its cores are.
 
-// Of hardware threads that share a core, how many have a smaller number. The kernel lists them as
-// "0,32" or "0-1".
+// Counts the hardware threads of this one's core that have a smaller number. The kernel lists them
+// as "0,32" or "0-1".
 int number_in_core(int thread) {
   std::ifstream in("/sys/devices/system/cpu/cpu" + std::to_string(thread) +
                    "/topology/thread_siblings_list");

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Of a code as a float's bits, before the float's own bias.
+// The exponent that takes a code's bits to those of a float.
 template <class F>
 constexpr std::uint32_t bias_of() {
   return static_cast<std::uint32_t>(127 - F::kBias) << 23;

@@ -238,6 +238,10 @@ INSTANTIATE_TEST_SUITE_P(
     Faults, NeedlessOrder,
     testing::Values(
         NeedlessFault{"gather-waits-for-all-of-compute", "fsdp-odd-unit", "on stream gather"},
+        NeedlessFault{"experts-gathered-behind-all-of-compute", "experts-apart-sharded",
+                      "on stream gather"},
+        NeedlessFault{"weights-gathered-behind-every-update", "fsdp-grads-eager",
+                      "on stream gather"},
         NeedlessFault{"throttle-waits-for-the-newest-copy", "offload-full-iteration-fallback",
                       "on stream compute"},
         NeedlessFault{"throttle-waits-for-the-last-copy", "offload-full-iteration-fallback",
