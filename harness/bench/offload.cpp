@@ -43,7 +43,7 @@ Scenario with_modules(const Scenario& scenario) {
   return s;
 }
 
-// Of the copies of a microbatch, both ways, the share that are nodes of partial graphs.
+// Returns the share of a microbatch's copies, both ways, that are nodes of partial graphs.
 double share_in_graphs(const OffloadPlan& plan) {
   double copies = 0, nodes = 0;
   for (const OffloadGroup& group : plan.groups) {

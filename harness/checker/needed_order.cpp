@@ -347,6 +347,9 @@ void NeededOrder::judge(int thread) {
 // are whole. What a doubted stretch has beyond its needs is left out.
 Clock NeededOrder::needed_with_whole_groups(const Found& one) const {
   Clock needed = one.doubted.needed;
+  // Rows of experts are exchanged in the middle of a layer, behind a fork from its compute.
+  if (one.doubted.stream == "expert rows")
+    needed.join(stretches_.needed_by_compute(one.doubted.place));
   for (bool grows = true; std::exchange(grows, false);) {
     for (const auto& [thread, list] : stretches_.all()) {
       const std::uint64_t time = needed.at(thread);

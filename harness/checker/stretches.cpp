@@ -85,6 +85,17 @@ const Stretch& Stretches::at(int thread, std::uint64_t time) const {
   return lockstep::at(all_.at(thread), index(thread, time));
 }
 
+Clock Stretches::needed_by_compute(const StepLocation& place) const {
+  Clock needed;
+  for (const auto& [thread, list] : all_) {
+    for (const Stretch& one : list) {
+      if (one.stream == "compute" && same_place(one.place, place))
+        needed.join(one.doubted ? *one.doubted : one.needed);
+    }
+  }
+  return needed;
+}
+
 Clock Stretches::whole_ones(Clock clock) const {
   for (const auto& [thread, list] : all_) {
     const std::uint64_t time = clock.at(thread);

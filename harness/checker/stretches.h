@@ -45,6 +45,8 @@ class Stretches {
   Stretch* last(int thread);
   const std::map<int, std::vector<Stretch>>& all() const { return all_; }
   const Stretch& at(int thread, std::uint64_t time) const;
+  // All that compute needs in that place, as far as it is known.
+  Clock needed_by_compute(const StepLocation& place) const;
   // Without the stretches of compute that the clock knows a part of.
   Clock whole_ones(Clock clock) const;
   // A waiter for an item of that time has waited for all up to the end of this one: of its

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// What a lock file says, so that no file of somebody else is taken for one.
+// A lock file says this, so that no file of somebody else is taken for one.
 constexpr std::string_view kWords = "A run of lockstep saves its checkpoint here.\n";
 
 bool has_our_words(int file) {

@@ -31,7 +31,7 @@ struct Smallest {
 Smallest smallest(const std::string& fault, const std::string& judge) {
   // The fault breaks how an evaluation treats dropout.
   if (fault == "evaluation-with-dropout") return {.features = 2};
-  // What a resume forgets shows only where dropout, or a rate that changes, is asked for too.
+  // A resume that forgets something shows only where dropout, or a rate that changes, is asked for too.
   if (fault == "resume-repeats-dropout-keys" || fault == "resume-restarts-the-schedule")
     return {.features = 2};
   // Two microbatches in a place for one that need tables of two sizes, which double: two documents,

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// Of the longest pack of the run.
+// The sizes of the longest pack of the run.
 struct Longest {
   std::int64_t documents = 0, slots = 0, rows = 0, document = 0;
 };
