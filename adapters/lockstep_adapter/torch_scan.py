@@ -156,7 +156,7 @@ def scan_cb_kernel(xbc, stride, b_column, c_column, cb, rows, groups, Q: tl.cons
     tl.store(place, product(c, b).to(tl.bfloat16))
 
 
-@tuned("rows", "Q", "P", "N")
+@tuned("rows", "BACKWARD", "Q", "P", "N")
 @triton.jit
 def scan_states_kernel(left, left_stride, right, right_stride, right_column, dt, cs, document, states, rows, heads, per_group,
                        BACKWARD: tl.constexpr, Q: tl.constexpr, P: tl.constexpr, N: tl.constexpr):
@@ -255,7 +255,7 @@ def scan_inputs_kernel(xbc, stride, b_column, c_column, cb, states, dstates, dt,
     tl.store(place + 2 * heads, tl.sum(tl.sum(slope * x, 1), 0))
 
 
-@tuned("rows", "Q", "P", "N")
+@tuned("rows", "OF_C", "Q", "P", "N")
 @triton.jit
 def scan_groups_kernel(xbc, stride, own_column, other_column, states, dt, cs, document, dy, dxbc, rows, heads, per_group,
                        OF_C: tl.constexpr, Q: tl.constexpr, P: tl.constexpr, N: tl.constexpr):

@@ -3,7 +3,8 @@
 The layers M, * and -, packed documents, bf16 products, fp32 gradients and weights, AdamW. Products by cuBLAS, which adds gradients of
 weights in fp32, attention by FlashAttention (aten), all else by Triton or torch.compile. Modes: eager (what is elementwise by ordinary
 functions), compile (by torch.compile), graph (the same, the whole step as one CUDA graph), deterministic (the same under
-torch.use_deterministic_algorithms). It is not judged: its arithmetic is PyTorch's.
+torch.use_deterministic_algorithms). It is not judged: its arithmetic is PyTorch's. LOCKSTEP_PEER_DEVICE=cpu, for tests of small models
+by Triton's interpreter (TRITON_INTERPRET=1): steps are timed by the host's clock, and no mode differs from another.
 
 Lines of JSON at the descriptors LOCKSTEP_ENGINE_FDS, each reply with its request's `id`:
     {"op": "begin", "model": {..}, "rows": n, "optimizer": {..}, "packs": [[[length, ..], ..microbatches], ..steps]}
@@ -256,27 +257,33 @@ class Packs:
     targets. `capacity`, `longest`: what bounds are padded to, and the longest document that kernels are launched for."""
 
     def __init__(self, model, microbatches, capacity, longest):
-        self.rows, self.capacity, self.device = model.rows, capacity, model.device
+        self.rows, self.device = model.rows, model.device
         self.generator = torch.Generator().manual_seed(11)
         self.vocabulary = model.vocabulary
-        pinned = self.device.type == "cuda"
-        self.host = [self.empty(pinned=pinned) for _ in range(microbatches)]
-        self.own = [self.empty() for _ in range(microbatches)]
+        sizes = {"tokens": (self.rows, torch.int64), "targets": (self.rows, torch.int64), "position": (self.rows, torch.int32),
+                 "document": (self.rows, torch.int32), "bounds": (capacity + 1, torch.int32), "scale": (1, torch.float32)}
+        stride = sum((size * dtype.itemsize + 15) // 16 * 16 for size, dtype in sizes.values())
+        # One copy brings all of a step.
+        self.all_host = torch.zeros(microbatches * stride, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
+        self.all_own = torch.zeros(microbatches * stride, dtype=torch.uint8, device=self.device)
+        self.host, self.own = ([self.views(memory[m * stride:(m + 1) * stride], sizes) for m in range(microbatches)]
+                               for memory in (self.all_host, self.all_own))
         for pack in self.own:
             pack.longest = longest
 
-    def empty(self, pinned=None):
-        make = {"device": self.device} if pinned is None else {"pin_memory": pinned}
-        return types.SimpleNamespace(
-            tokens=torch.zeros(self.rows, dtype=torch.int64, **make), targets=torch.zeros(self.rows, dtype=torch.int64, **make),
-            position=torch.zeros(self.rows, dtype=torch.int32, **make), document=torch.zeros(self.rows, dtype=torch.int32, **make),
-            bounds=torch.zeros(self.capacity + 1, dtype=torch.int32, **make), scale=torch.zeros(1, **make))
+    @staticmethod
+    def views(memory, sizes):
+        views, place = types.SimpleNamespace(), 0
+        for name, (size, dtype) in sizes.items():
+            setattr(views, name, memory[place:place + size * dtype.itemsize].view(dtype))
+            place += (size * dtype.itemsize + 15) // 16 * 16
+        return views
 
-    def load(self, microbatches):
-        """microbatches: lengths of documents each."""
+    def draw(self, microbatches):
+        """Lays the documents out on the host. microbatches: lengths of documents each."""
         drawn = [[n for n in lengths if n > 0] for lengths in microbatches]
         targets = sum(n - 1 for lengths in drawn for n in lengths)
-        for host, own, lengths in zip(self.host, self.own, drawn):
+        for host, lengths in zip(self.host, drawn):
             tail = self.rows - sum(lengths)
             all_lengths = torch.tensor(lengths + [tail] * (tail > 0), dtype=torch.int64)
             ends = all_lengths.cumsum(0)
@@ -290,8 +297,9 @@ class Packs:
             host.bounds[0] = 0
             host.bounds[1:1 + len(ends)] = ends
             host.scale.fill_(1 / max(targets, 1))
-            for name, tensor in vars(host).items():
-                getattr(own, name).copy_(tensor, non_blocking=True)
+
+    def load(self):
+        self.all_own.copy_(self.all_host, non_blocking=True)
 
 
 def bucket(packs, rows):
@@ -330,8 +338,8 @@ class Mode:
         self.model.parameters.update(self.optimizer)
         torch.use_deterministic_algorithms(False)
 
-    def step(self, lengths):
-        self.packs.load(lengths)
+    def step(self):
+        self.packs.load()
         self.work() if self.graph is None else self.graph.replay()
 
 
@@ -348,7 +356,8 @@ class Peer:
                     "modes": [{"mode": name, "not_run": why, "bytes": 0} for name in MODES]}
         self.model = Model(model, request["rows"], self.device)
         packs = Packs(self.model, len(request["packs"][0]), *bucket(request["packs"], request["rows"]))
-        packs.load(request["packs"][0])
+        packs.draw(request["packs"][0])
+        packs.load()
         reply = []
         for name in MODES:
             mode = Mode(name, self.model, packs, request["optimizer"])
@@ -363,16 +372,18 @@ class Peer:
             started = time.perf_counter()
             seconds = []
             for lengths in request["packs"]:
+                mode.packs.draw(lengths)
                 begun = time.perf_counter()
-                mode.step(lengths)
+                mode.step()
                 seconds.append(time.perf_counter() - begun)
             return {"seconds": seconds, "wall_seconds": time.perf_counter() - started}
         torch.cuda.synchronize()
         started, events = time.perf_counter(), []
         for lengths in request["packs"]:
             pair = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+            mode.packs.draw(lengths)
             pair[0].record()
-            mode.step(lengths)
+            mode.step()
             pair[1].record()
             events.append(pair)
             torch.cuda.synchronize()  # The host's copies of the documents are free again.

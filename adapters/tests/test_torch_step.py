@@ -98,7 +98,8 @@ class TorchStep(unittest.TestCase):
     def test_gradients_are_those_in_double_precision(self):
         model = torch_step.Model(SHAPE, ROWS, DEVICE)
         packs = torch_step.Packs(model, 2, *torch_step.bucket(PACKS, ROWS))
-        packs.load(PACKS[0])
+        packs.draw(PACKS[0])
+        packs.load()
         double = Double(model)
         want = sum(double.loss(pack) for pack in packs.own)
         want.backward()
