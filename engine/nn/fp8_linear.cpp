@@ -153,18 +153,17 @@ void Fp8Linear::plan(Device& device, std::int64_t rows, Tensor<std::uint8_t> wor
                                                  .w_scale = scale,
                                                  .dx = matrix(bf16{}, rows, inputs()),
                                                  .workspace = workspace}));
-  Fp8LinearWeightGradient gradient{.dy = matrix(e5m2{}, outputs(), fp8_padded(rows)),
-                                   .x = matrix(e4m3{}, inputs(), fp8_padded(rows)),
-                                   .dy_scale = scale,
-                                   .x_scale = scale,
-                                   .workspace = workspace};
+  const Fp8LinearWeightGradient gradient{.dy = matrix(e5m2{}, outputs(), fp8_padded(rows)),
+                                         .x = matrix(e4m3{}, inputs(), fp8_padded(rows)),
+                                         .dy_scale = scale,
+                                         .x_scale = scale,
+                                         .workspace = workspace};
   const Tensor<float> result = matrix(float{}, outputs(), inputs());
-  if (weight_.gradient) {
-    gradient.acc = result;
-  } else {
-    gradient.dw = result;
-  }
-  backend.plan(Submission(gradient));
+  Fp8LinearWeightGradient writes = gradient, adds = gradient;
+  writes.dw = result;
+  adds.acc = result;
+  if (!weight_.gradient || weight_.first_writes) backend.plan(Submission(writes));
+  if (weight_.gradient) backend.plan(Submission(adds));
 }
 
 // A pass that computes X again finds the exponent that its first time took.
@@ -217,6 +216,8 @@ void Fp8Linear::weight_gradient(const PassContext& pass, const Fp8Rows& rows, co
                              .workspace = pass.workspace};
   if (weight_.microbatch_gradient) {
     op.dw = weight_.microbatch_gradient;
+  } else if (begins_sum(pass, weight_)) {
+    op.dw = weight_.gradient;
   } else {
     op.acc = weight_.gradient;
   }

@@ -25,6 +25,16 @@ void accumulate(const PassContext& pass, const Parameter& parameter) {
       AccumulateGradient{.g = parameter.microbatch_gradient, .acc = parameter.gradient});
 }
 
+Tensor<float> total_of(const Parameter& parameter) {
+  return parameter.gradient ? parameter.gradient : Tensor<float>{};
+}
+
+bool begins_sum(const PassContext& pass, const Parameter& parameter) {
+  if (!parameter.first_writes) return false;
+  const bool first = faulty("first-gradient-is-added", pass.first, false);
+  return faulty("every-gradient-begins-the-sum", first, true);
+}
+
 Tensor<std::uint32_t> cleared_amax(const PassContext& pass, Tensor<std::uint32_t> amax) {
   if (!amax || !pass.exponents.measures || pass.recomputes) return {};
   pass.stream.submit(Fp8ClearAmax{.amax = amax});
@@ -115,8 +125,8 @@ void PreNormBlock<T>::norm_backward(const PassContext& pass, const Saved<T>& sav
                                         .dx = dx,
                                         .dgain = gain_.microbatch_gradient,
                                         .partials = pass.pack.scan.partials(saved.x.cols),
-                                        .amax = cleared_amax(pass, saved.dx_amax)});
-  accumulate(pass, gain_);
+                                        .amax = cleared_amax(pass, saved.dx_amax),
+                                        .total = total_of(gain_)});
 }
 
 template class PreNormBlock<float>;

@@ -33,6 +33,7 @@ struct PassContext {
   Tensor<std::uint8_t> workspace = {};  // For products on this stream; absent in fp32.
   CodeScratch codes = {};
   ExponentRule exponents = {};  // Read by products in fp8.
+  bool first = false;           // Whether a step begins with it: its gradients may begin the sums.
 
   bool recomputes = false;  // The calls compute again what was not saved.
 
@@ -46,6 +47,12 @@ struct PassContext {
     return again;
   }
 };
+
+// The accumulator that the op of a gradient adds it to, beside writing g_m; absent if every g_m is
+// reduced at once.
+Tensor<float> total_of(const Parameter& parameter);
+// Whether the op of a gradient writes the accumulator instead of adding to it.
+bool begins_sum(const PassContext& pass, const Parameter& parameter);
 
 // Whether the amax of an operand is taken from what is stored, or was by the op that stored it.
 enum class AmaxFrom : std::uint8_t { operand, producer };

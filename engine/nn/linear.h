@@ -33,13 +33,12 @@ class Linear {
     backend.plan(Submission(LinearForward<T>{.x = x, .w = w, .y = y, .workspace = workspace}));
     backend.plan(
         Submission(LinearInputGradient<T>{.dy = y, .w = w, .dx = x, .workspace = workspace}));
-    LinearWeightGradient<T> gradient{.dy = y, .x = x, .workspace = workspace};
-    if (weight_.microbatch_gradient) {
-      gradient.dw = weight_.microbatch_gradient;
-    } else {
-      gradient.acc = weight_.gradient;
-    }
-    backend.plan(Submission(gradient));
+    const LinearWeightGradient<T> gradient{.dy = y, .x = x, .workspace = workspace};
+    LinearWeightGradient<T> writes = gradient, adds = gradient;
+    adds.acc = weight_.gradient;
+    writes.dw = weight_.microbatch_gradient ? weight_.microbatch_gradient : weight_.gradient;
+    if (weight_.microbatch_gradient || weight_.first_writes) backend.plan(Submission(writes));
+    if (!weight_.microbatch_gradient) backend.plan(Submission(adds));
   }
   Fp8Saved make_saved(SavedMaker& maker, const Recomputed<T>& recomputed) const {
     return weight_.fp8 ? Fp8Linear(weight_).make_saved(maker, recomputed) : Fp8Saved{};
@@ -57,15 +56,17 @@ class Linear {
     pass.stream.submit(LinearWeightGradient<T>{
         .dy = dy, .x = x, .dw = weight_.microbatch_gradient, .workspace = pass.workspace});
   }
-  // Computes the weight gradient and adds it to the accumulator in one op; for weights with a
-  // single term per microbatch. A weight without an accumulator keeps the gradient in
-  // microbatch_gradient, to be reduced across ranks.
+  // Computes the weight gradient and adds it to the accumulator in one op, or begins the sum with
+  // it; for weights with a single term per microbatch. A weight without an accumulator keeps the
+  // gradient in microbatch_gradient, to be reduced across ranks.
   void accumulate_weight_gradient(const PassContext& pass, Tensor<T> dy, Tensor<T> x) const {
     LinearWeightGradient<T> op{.dy = dy, .x = x, .workspace = pass.workspace};
-    if (weight_.gradient) {
-      op.acc = weight_.gradient;
-    } else {
+    if (!weight_.gradient) {
       op.dw = weight_.microbatch_gradient;
+    } else if (begins_sum(pass, weight_)) {
+      op.dw = weight_.gradient;
+    } else {
+      op.acc = weight_.gradient;
     }
     pass.stream.submit(op);
   }

@@ -163,8 +163,8 @@ void Mamba<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T>
                                           .dgain = gate_gain_.microbatch_gradient,
                                           .groups = shape_.groups,
                                           .partials = pass.pack.scan.partials(shape_.d_inner),
-                                          .amax = row_amax});
-  accumulate(pass, gate_gain_);
+                                          .amax = row_amax,
+                                          .total = total_of(gate_gain_)});
   scan_backward(pass, saved, row_amax);
   pass.part("conv");
   pass.stream.submit(ConvBackward<T>{.x = shape_.xbc(saved.in_proj),
@@ -177,9 +177,9 @@ void Mamba<T>::backward(const PassContext& pass, const Saved<T>& base, Tensor<T>
                                      .dx = shape_.xbc(saved.scratch.din_proj),
                                      .dweight = conv_weight_.microbatch_gradient,
                                      .dbias = conv_bias_.microbatch_gradient,
-                                     .amax = row_amax});
-  accumulate(pass, conv_weight_);
-  accumulate(pass, conv_bias_);
+                                     .amax = row_amax,
+                                     .weight_total = total_of(conv_weight_),
+                                     .bias_total = total_of(conv_bias_)});
   if (!recomputed_.mamba) block_.recompute_norm(pass, saved.x, saved.norm, saved.rstd);
   pass.part("in_proj");
   in_proj_.backward(pass, saved.scratch.din_proj, saved.norm, saved.scratch.dnorm,
@@ -215,10 +215,10 @@ void Mamba<T>::scan_backward(const PassContext& pass, const State& saved,
                                      .groups = shape_.groups,
                                      .state = shape_.state,
                                      .chunk = shape_.chunk,
-                                     .amax = row_amax});
-  accumulate(pass, dt_bias_);
-  accumulate(pass, a_log_);
-  accumulate(pass, d_);
+                                     .amax = row_amax,
+                                     .dt_bias_total = total_of(dt_bias_),
+                                     .a_log_total = total_of(a_log_),
+                                     .d_total = total_of(d_)});
 }
 
 template struct MambaScratch<float>;

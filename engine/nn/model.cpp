@@ -439,8 +439,8 @@ void Model<T>::head_backward(const PassContext& pass, const MicrobatchInputs& in
                                         .dx = gradient_of(slot, last()),
                                         .dgain = gain.microbatch_gradient,
                                         .partials = pass.pack.scan.partials(config_.hidden),
-                                        .amax = cleared_amax(pass, slot.layers.back()->dout_amax)});
-  accumulate(pass, gain);
+                                        .amax = cleared_amax(pass, slot.layers.back()->dout_amax),
+                                        .total = total_of(gain)});
 }
 
 template <class T>
@@ -473,6 +473,8 @@ void Model<T>::embed_backward(const PassContext& pass, const MicrobatchInputs& i
     op.acc = weight.microbatch_gradient;
   } else if (tied || !weight.gradient) {
     op.dweight = weight.microbatch_gradient;
+  } else if (begins_sum(pass, weight)) {
+    op.dweight = weight.gradient;
   } else {
     op.acc = weight.gradient;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/plan/regions.h"
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/diagnostics/poison.h"
@@ -29,6 +30,17 @@ Tensor<T> some_rows(const ParameterSpec& spec, T* data, std::int64_t rows) {
 
 std::uint32_t high_half(std::int64_t seed) {
   return static_cast<std::uint32_t>(static_cast<std::uint64_t>(seed) >> 32);
+}
+
+// By layer, from -1: whether partial graphs hold a part of it. They serve every microbatch of a
+// slot.
+std::vector<bool> layers_in_regions(const Scenario& scenario) {
+  std::vector<bool> list(scenario.model.pattern.size() + 1);
+  for (const Segment& segment : segments(scenario)) {
+    if (segment.region < 0) continue;
+    for (const Part& part : segment.parts) list[part.layer + 1] = true;
+  }
+  return list;
 }
 
 template <class T>
@@ -89,7 +101,8 @@ Parameters::Parameters(TensorPool& pool, TensorPool& exchanged, const Scenario& 
       seed_high_(faulty("seed-cut-to-32-bits", high_half(scenario.training.seed), 0)),
       stage_(stage),
       tied_(scenario.model.tied_embedding),
-      stages_(stages_of_layers(scenario)) {
+      stages_(stages_of_layers(scenario)),
+      in_region_(layers_in_regions(scenario)) {
   for (const ParameterSpec& spec : list_.specs) {
     parameters_.push_back({.index = spec.index,
                            .weight = shape_of<float>(spec),
@@ -178,6 +191,7 @@ void Parameters::make_whole(TensorPool& pool, const ParameterSpec& spec) {
   view.m = pool.make<float>(spec.rows, spec.cols);
   view.v = pool.make<float>(spec.rows, spec.cols);
   if (!spec.accumulates) p.microbatch_gradient = pool.make<float>(spec.rows, spec.cols);
+  p.first_writes = layout_ == nullptr && spec.accumulates && !in_region_[spec.layer + 1];
   if (layout_ == nullptr) view.microbatch_gradient = p.microbatch_gradient;
   if (copies_ && spec.copied) view.copy = p.copy = pool.make<bf16>(spec.rows, spec.cols);
   views_.push_back(view);
@@ -472,7 +486,10 @@ void Parameters::quantise(const Stream& stream, int first_layer, int end_layer,
 
 void Parameters::zero_gradients(const Stream& stream) const {
   if (layout_ == nullptr) {
-    for (const ParameterView& view : views_) stream.submit(ZeroGradient{.acc = view.gradient});
+    for (const ParameterView& view : views_) {
+      if (!at(parameters_, view.index).first_writes)
+        stream.submit(ZeroGradient{.acc = view.gradient});
+    }
   }
   for (const BucketMemory& memory : buckets_) {
     stream.submit(ZeroGradient{.acc = memory.accumulator ? memory.accumulator : memory.gradient});

@@ -66,6 +66,9 @@ struct Parameter {
   Tensor<bf16> copy;                  // The weight as bf16 products read it; absent if none does.
   Tensor<float> gradient;             // The accumulator; absent if every g_m is reduced at once.
   Tensor<float> microbatch_gradient;  // g_m; absent if it is added to the accumulator at once.
+  // The first microbatch of a step writes its g_m over the accumulator, so that nobody zeroes it.
+  // No g_m is -0 (arithmetic.md 0.5), thus the bits are those of a sum from +0.
+  bool first_writes = false;
   Fp8Weight fp8 = {};
   // Experts that lie on several ranks have a gradient for each of so many ranks that send rows, so
   // many elements apart. The tensors above are those of the first.
@@ -121,7 +124,7 @@ class Parameters {
   const Fp8ShardAmaxes& shard_amaxes() const { return shard_amaxes_; }
   void measure_shards(const Stream& stream) const;
   void quantise_shards(const Stream& stream, const ExponentRule& rule) const;
-  // The start of a step.
+  // The start of a step: accumulators that its first microbatch adds to.
   void zero_gradients(const Stream& stream) const;
   // What the microbatches of a step have added up.
   std::vector<MemoryRange> accumulators() const;
@@ -180,6 +183,7 @@ class Parameters {
   const int stage_;
   const bool tied_;
   const std::vector<std::int64_t> stages_;  // By layer.
+  const std::vector<bool> in_region_;       // By layer, from -1: embedding and head.
   std::vector<Parameter> parameters_;
   Tensor<float> head_gradient_;  // Absent unless of_head() says so.
   Fp8Scaling scaling_of_inputs_, scaling_of_gradients_;

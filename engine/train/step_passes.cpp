@@ -28,7 +28,8 @@ PassContext StepLoop::context(const MicrobatchPass& pass) {
           pass.training,
           model_->workspace(),
           model_->codes(),
-          exponent_rule(pass.training ? Passes::training : Passes::evaluation)};
+          exponent_rule(pass.training ? Passes::training : Passes::evaluation),
+          pass.microbatch == 0};
 }
 
 HookCall StepLoop::hook_call(const MicrobatchPass& pass) const {

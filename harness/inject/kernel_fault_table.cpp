@@ -33,6 +33,7 @@ constexpr std::array kKernelFaults{
     FaultRow{"rms-norm-backward-drops-mean-term", kIndex, "gradient: fc2.weight proj.weight"},
     FaultRow{"rms-norm-backward-drops-residual", kIndex, "gradient: fc2.weight proj.weight"},
     FaultRow{"column-sum-ignores-blocks", kOrder, "gradient: gain bias"},
+    FaultRow{"total-takes-the-last-gradient", kOrder, "gradient: gradient gain"},
     FaultRow{"linear-drops-last-input", kIndex, "activation: .qkv .fc1 .in_proj"},
     FaultRow{"linear-input-gradient-drops-last-output", kIndex, "gradient: final_norm.gain"},
     FaultRow{"linear-weight-gradient-sums-backwards", kOrder, "gradient: weight"},

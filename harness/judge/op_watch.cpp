@@ -109,6 +109,12 @@ std::string place_text(const StepLocation& writer, const StepLocation& reader) {
   return text;
 }
 
+// What an op adds its gradient to: beside what it writes, or instead.
+bool is_accumulator(const OperandBytes& operand) {
+  const std::string_view name = operand.name;
+  return operand.access == Access::accum && (name == "acc" || name.ends_with("total"));
+}
+
 // What an accumulator begins with.
 bool is_gradient(const OperandBytes& operand) {
   const std::string_view name = operand.name;
@@ -215,8 +221,10 @@ bool OpWatch::is_sum(const Key& key, const Submission& op, const OperandBytes& o
   const std::vector<float> before = std::exchange(sums_[begin_of(operand)], got);
   if (before.size() != got.size() || ranks_ > 1) return true;
   std::vector<std::vector<float>> terms;
+  const Access of_terms = op.as<AccumulateGradient>() ? Access::in : Access::out;
+  const bool has_terms = op.as<AccumulateGradient>() || std::string_view(operand.name) != "acc";
   for (const OperandBytes& term : op.operands()) {
-    if (op.as<AccumulateGradient>() && term.access == Access::in)
+    if (has_terms && term.access == of_terms && term.row_bytes == operand.row_bytes)
       terms.push_back(values_of(term, "", term.rows, cols));
   }
   const auto found = expected_.find(key);
@@ -247,7 +255,7 @@ void OpWatch::ran(const Submission& op, const StepLocation& place) {
         place.before_capture)
       continue;
     const std::string written = operand.name;
-    const bool adds = written == "acc" && operand.access == Access::accum;
+    const bool adds = is_accumulator(operand);
     const char* const term = name == "embedding_backward" ? ".dweight" : ".dw";
     if (adds ? is_sum({microbatch, place.layer, name + term}, op, operand)
              : is_expected({microbatch, place.layer, name + "." + written}, operand))

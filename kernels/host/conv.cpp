@@ -114,6 +114,8 @@ void run(HostQueue, const ConvBackward<T>& op) {
     });
     for (std::int64_t c = 0; c < channels; ++c) op.dweight.row(c)[u] = row[c];
   }
+  add_to_total(op.dweight, op.weight_total);
+  add_to_total(op.dbias, op.bias_total);
 }
 
 template void run(HostQueue, const ConvForward<float>&);

@@ -83,6 +83,7 @@ void run(HostQueue, const GatedNormBackward<T>& op) {
     for (std::int64_t e = 0; e < d; ++e) p[e] = fma(load(dout[e]), u[e], p[e]);
   };
   column_sums(op.y.rows, d, op.dgain.data, row);
+  add_to_total(op.dgain, op.total);
   raise_amax(op, op.dz);
 }
 

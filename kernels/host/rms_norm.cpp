@@ -96,6 +96,7 @@ void run(HostQueue, const RmsNormBackward<T>& op) {
     for (std::int64_t e = 0; e < d; ++e) p[e] = fma(load(dy[e]), u[e], p[e]);
   };
   column_sums(op.x.rows, d, op.dgain.data, row, block_of(op.x.rows));
+  add_to_total(op.dgain, op.total);
   raise_amax(op, op.dx);
 }
 

@@ -4,6 +4,8 @@
 #include <cstdint>
 
 #include "kernels/core/contract.h"
+#include "kernels/core/fault.h"
+#include "kernels/core/operand.h"
 
 namespace lockstep {
 
@@ -19,6 +21,17 @@ void load_row(std::int64_t n, const T* from, float* to) {
 template <class T>
 void store_row(std::int64_t n, const float* from, T* to) {
   for (std::int64_t e = 0; e < n; ++e) to[e] = st<T>(from[e]);
+}
+
+// The microbatch's gradient joins the sum over microbatches, if there is one.
+inline void add_to_total(const Out<float>& gradient, const Accum<float>& total) {
+  if (!total) return;
+  const bool overwrites = faulty("total-takes-the-last-gradient", false, true);
+  for (std::int64_t i = 0; i < total.rows; ++i) {
+    const float* g = gradient.row(i);
+    float* acc = total.row(i);
+    for (std::int64_t e = 0; e < total.cols; ++e) acc[e] = overwrites ? g[e] : add(acc[e], g[e]);
+  }
 }
 
 }  // namespace lockstep

@@ -234,6 +234,9 @@ void run(HostQueue, const ScanBackward<T>& op) {
   std::copy_n(sums.data(), heads, op.ddt_bias.data);
   std::copy_n(sums.data() + heads, heads, op.da_log.data);
   std::copy_n(sums.data() + 2 * heads, heads, op.dd.data);
+  add_to_total(op.ddt_bias, op.dt_bias_total);
+  add_to_total(op.da_log, op.a_log_total);
+  add_to_total(op.dd, op.d_total);
   raise_amax(op, op.ddt);
 }
 

@@ -27,6 +27,9 @@ void check(const ConvBackward<T>& op) {
   require_shape(op.dx, rows, channels, "dx is [T, channels]");
   require_shape(op.dweight, channels, op.weight.cols, "dweight is [channels, width]");
   require_shape(op.dbias, 1, channels, "dbias is [1, channels]");
+  if (op.weight_total)
+    require_shape(op.weight_total, channels, op.weight.cols, "weight_total is [channels, width]");
+  if (op.bias_total) require_shape(op.bias_total, 1, channels, "bias_total is [1, channels]");
   require_amax<T>(op);
 }
 template void check(const ConvForward<float>&);

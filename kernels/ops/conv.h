@@ -32,6 +32,10 @@ struct ConvBackward {
   Out<float> dbias;     // [1, channels]
   // [1, 1] or absent: rises to the words of dx in rows in use (fp8.h). bf16 alone.
   Accum<std::uint32_t> amax = {};
+  // Shaped as dweight and dbias, or absent: total = add(total, gradient), the one add of
+  // arithmetic.md 1.
+  Accum<float> weight_total = {};
+  Accum<float> bias_total = {};
 };
 template <class T>
 void check(const ConvForward<T>& op);

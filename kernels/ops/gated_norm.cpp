@@ -30,6 +30,7 @@ void check(const GatedNormBackward<T>& op) {
   require_shape(op.dy, rows, d, "dy is [T, d_inner]");
   require_shape(op.dz, rows, d, "dz is [T, d_inner]");
   require_shape(op.dgain, 1, d, "dgain is [1, d_inner]");
+  if (op.total) require_shape(op.total, 1, d, "total is [1, d_inner]");
   require_shape(op.partials, (rows + 31) / 32, d, "partials is [ceil(T / 32), d_inner]");
   require_amax<T>(op);
 }

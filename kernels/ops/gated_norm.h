@@ -37,6 +37,8 @@ struct GatedNormBackward {
   Scratch<float> partials;  // [ceil(T / 32), d_inner]: partial sums of dgain.
   // [1, 1] or absent: rises to the words of dz in rows in use (fp8.h). bf16 alone.
   Accum<std::uint32_t> amax = {};
+  // [1, d_inner] or absent: total = add(total, dgain), the one add of arithmetic.md 1.
+  Accum<float> total = {};
 };
 template <class T>
 void check(const GatedNormForward<T>& op);

@@ -26,6 +26,7 @@ void check(const RmsNormBackward<T>& op) {
   require_shape(op.row_document, 1, rows, "row_document is [1, T]");
   require_shape(op.dx, rows, d, "dx is [T, d]");
   require_shape(op.dgain, 1, d, "dgain is [1, d]");
+  if (op.total) require_shape(op.total, 1, d, "total is [1, d]");
   require_shape(op.partials, (rows + 31) / 32, d, "partials is [ceil(T / 32), d]");
   require_amax<T>(op);
 }

@@ -35,6 +35,8 @@ struct RmsNormBackward {
   Scratch<float> partials;        // [ceil(T / 32), d]: partial sums of dgain.
   // [1, 1] or absent: rises to the words of dx in rows in use (fp8.h). bf16 alone.
   Accum<std::uint32_t> amax = {};
+  // [1, d] or absent: total = add(total, dgain), the one add of arithmetic.md 1.
+  Accum<float> total = {};
 };
 template <class T>
 void check(const RmsNormForward<T>& op);

@@ -1,5 +1,7 @@
 #include "kernels/ops/scan.h"
 
+#include <initializer_list>
+
 #include "kernels/core/shape.h"
 
 namespace lockstep {
@@ -47,6 +49,9 @@ void check(const ScanBackward<T>& op) {
   require_shape(op.ddt_bias, 1, op.heads, "ddt_bias is [1, heads]");
   require_shape(op.da_log, 1, op.heads, "da_log is [1, heads]");
   require_shape(op.dd, 1, op.heads, "dd is [1, heads]");
+  for (const Accum<float>& total : {op.dt_bias_total, op.a_log_total, op.d_total}) {
+    if (total) require_shape(total, 1, op.heads, "a total is [1, heads]");
+  }
   require_amax<T>(op);
 }
 template void check(const ScanForward<float>&);

@@ -58,6 +58,10 @@ struct ScanBackward {
   std::int32_t chunk = 128;
   // [1, 1] or absent: rises to the words of ddt in rows in use (fp8.h). bf16 alone.
   Accum<std::uint32_t> amax = {};
+  // [1, heads] or absent: total = add(total, gradient), the one add of arithmetic.md 1.
+  Accum<float> dt_bias_total = {};
+  Accum<float> a_log_total = {};
+  Accum<float> d_total = {};
 };
 template <class T>
 void check(const ScanForward<T>& op);

@@ -63,7 +63,7 @@ class Submission {
   }
 
  private:
-  static constexpr std::size_t kCapacity = 768;
+  static constexpr std::size_t kCapacity = 784;
   const OpType* type_;
   alignas(16) std::byte storage_[kCapacity];
 };

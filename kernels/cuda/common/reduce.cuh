@@ -90,6 +90,13 @@ __device__ __forceinline__ float column_sum(std::int64_t rows, bool active, F f)
   }
   return add(s, 0.0f);
 }
+// Stores an element of a microbatch's gradient, and adds it to the sum over microbatches, if there
+// is one.
+__device__ __forceinline__ void store_gradient(const Out<float>& to, const Accum<float>& total,
+                                               std::int64_t row, std::int64_t col, float g) {
+  at(to, row, col) = g;
+  if (total.data != nullptr) at(total, row, col) = add(at(total, row, col), g);
+}
 __device__ __forceinline__ std::int64_t own_column() {
   return static_cast<std::int64_t>(blockIdx.x) * kWarp + lane_index();
 }

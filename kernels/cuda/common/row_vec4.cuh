@@ -84,7 +84,7 @@ __device__ __forceinline__ void clear_own_vec8(bf16* row, int size) {
 // add.
 inline constexpr int kFoldThreads = 512, kFoldColumns = 8;
 static __global__ void __launch_bounds__(kFoldThreads)
-    fold_partials(Scratch<float> partials, Out<float> sums) {
+    fold_partials(Scratch<float> partials, Out<float> sums, Accum<float> total) {
   pdl_begin();
   constexpr int kTerms = 512, kTogether = kFoldThreads / kFoldColumns;
   __shared__ float terms[kTerms][kFoldColumns];
@@ -105,11 +105,12 @@ static __global__ void __launch_bounds__(kFoldThreads)
 #pragma unroll 16
     for (int k = 0; k < here; ++k) s = add(s, terms[k][c]);
   }
-  if (inside && first_row == 0) at(sums, 0, column) = add(s, 0.0f);
+  if (inside && first_row == 0) store_gradient(sums, total, 0, column, add(s, 0.0f));
 }
-inline void fold(CudaQueue queue, const Scratch<float>& partials, const Out<float>& sums) {
+inline void fold(CudaQueue queue, const Scratch<float>& partials, const Out<float>& sums,
+                 const Accum<float>& total) {
   launch(queue, dim3(blocks_for(sums.cols, kFoldColumns)), dim3(kFoldThreads), kPdl, fold_partials,
-         partials, sums);
+         partials, sums, total);
 }
 
 }  // namespace lockstep

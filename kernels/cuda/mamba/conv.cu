@@ -83,9 +83,9 @@ __global__ void conv_backward_parameters(ConvBackward<T> op) {
   });
   if (!inside || warp_index() != 0) return;
   if (is_bias) {
-    at(op.dbias, 0, c) = sum;
+    store_gradient(op.dbias, op.bias_total, 0, c, sum);
   } else {
-    at(op.dweight, c, u) = sum;
+    store_gradient(op.dweight, op.weight_total, c, u, sum);
   }
 }
 

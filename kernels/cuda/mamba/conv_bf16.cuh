@@ -251,7 +251,11 @@ static __global__ void __launch_bounds__(kWarp) conv_fold_partials(ConvBackward<
       p[k] = take();
     }
   }
-  (which == kTaps ? at(op.dbias, 0, c) : at(op.dweight, c, which)) = add(s, 0.0f);
+  if (which == kTaps) {
+    store_gradient(op.dbias, op.bias_total, 0, c, add(s, 0.0f));
+  } else {
+    store_gradient(op.dweight, op.weight_total, c, which, add(s, 0.0f));
+  }
 }
 
 // Other widths and alignments take the plain kernels, as do packs too short for the partial sums.

@@ -203,14 +203,7 @@ __global__ void scan_backward_parameters(ScanBackward<T> op) {
     return at(op.row_document, 0, i) < 0 ? p : add(p, at(op.rows, i, column));
   });
   if (!inside || warp_index() != 0) return;
-  const std::int64_t head = column % op.heads;
-  if (column < op.heads) {
-    at(op.ddt_bias, 0, head) = sum;
-  } else if (column < 2ll * op.heads) {
-    at(op.da_log, 0, head) = sum;
-  } else {
-    at(op.dd, 0, head) = sum;
-  }
+  store_scan_parameter(op, column, sum);
 }
 
 // The head's term of KK_ij: mul(DOT over P of dy_i, xd_j, Ld_ij).

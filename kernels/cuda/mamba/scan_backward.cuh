@@ -23,6 +23,15 @@ __device__ __forceinline__ void store_rate(const ScanBackward<T>& op, std::int64
     if (op.amax.data != nullptr) raise_amax(op.amax.data, stored);
   }
 }
+// `column`: the head's of ddt_bias, then of dA_log, then of dD.
+template <class T>
+__device__ __forceinline__ void store_scan_parameter(const ScanBackward<T>& op, std::int64_t column,
+                                                     float g) {
+  const Out<float> to[] = {op.ddt_bias, op.da_log, op.dd};
+  const Accum<float> totals[] = {op.dt_bias_total, op.a_log_total, op.d_total};
+  const std::int64_t which = column / op.heads;
+  store_gradient(to[which], totals[which], 0, column % op.heads, g);
+}
 template <class T>
 __device__ float x_of(const ScanBackward<T>& op, const Chunk& chunk, int head, int j, int p) {
   return load(at(op.xbc, chunk.start + j, x_column(op, head) + p));

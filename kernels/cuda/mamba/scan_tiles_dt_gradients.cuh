@@ -104,8 +104,7 @@ static __global__ void __launch_bounds__(kWarp) tile_parameter_sums(ScanBackward
   float s = 0.0f;
 #pragma unroll 32
   for (std::int64_t block = 0; block < blocks; ++block) s = add(s, partial_sum(op, block, column));
-  const Out<float> to[] = {op.ddt_bias, op.da_log, op.dd};
-  at(to[column / op.heads], 0, column % op.heads) = add(s, 0.0f);
+  store_scan_parameter(op, column, add(s, 0.0f));
 }
 
 }  // namespace lockstep

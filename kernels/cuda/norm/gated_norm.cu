@@ -86,7 +86,7 @@ __global__ void gated_norm_gain_gradient(GatedNormBackward<T> op) {
     if (at(op.row_document, 0, i) < 0) return p;
     return fma(load(at(op.dout, i, k)), mul(gated(op, i, k), at(op.rstd, i, k / width)), p);
   });
-  if (inside && warp_index() == 0) at(op.dgain, 0, k) = sum;
+  if (inside && warp_index() == 0) store_gradient(op.dgain, op.total, 0, k, sum);
 }
 
 }  // namespace

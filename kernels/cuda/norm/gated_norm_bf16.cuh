@@ -302,7 +302,7 @@ inline void run_wide(CudaQueue queue, const GatedNormBackward<bf16>& op) {
       launch(queue, grid, dim3(kThreads), {.shared_bytes = memory, .overlaps = true}, kernel, op);
     }
   });
-  fold(queue, op.partials, op.dgain);
+  fold(queue, op.partials, op.dgain, op.total);
 }
 
 }  // namespace lockstep

@@ -77,7 +77,7 @@ __global__ void rms_norm_gain_gradient(RmsNormBackward<T> op) {
     if (at(op.row_document, 0, i) < 0) return p;
     return fma(load(at(op.dy, i, k)), mul(load(at(op.x, i, k)), at(op.rstd, 0, i)), p);
   });
-  if (inside && warp_index() == 0) at(op.dgain, 0, k) = sum;
+  if (inside && warp_index() == 0) store_gradient(op.dgain, op.total, 0, k, sum);
 }
 
 }  // namespace

@@ -210,7 +210,7 @@ inline void run_wide(CudaQueue queue, const RmsNormBackward<bf16>& op) {
     launch(queue, dim3(blocks_for(op.x.rows, kRowBlock)), dim3(Block::kThreads),
            {.shared_bytes = memory, .overlaps = true}, kernel, op);
   });
-  fold(queue, op.partials, op.dgain);
+  fold(queue, op.partials, op.dgain, op.total);
 }
 
 }  // namespace lockstep

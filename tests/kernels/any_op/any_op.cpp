@@ -93,6 +93,11 @@ void draw(OpBuilder& b, ResidualBackward<T>& op) {
         .dropout = draw_dropout(b),
         .amax = amax_of_a_producer<T>(b)};
 }
+// The sum over microbatches, which half of the ops add to.
+Accum<F> draw_total(OpBuilder& b, std::int64_t rows, std::int64_t cols) {
+  if (b.chance(2)) return {};
+  return b.values(rows, cols);
+}
 template <class T>
 void draw(OpBuilder& b, RmsNormForward<T>& op) {
   const DrawnPack pack(b);
@@ -118,7 +123,8 @@ void draw(OpBuilder& b, RmsNormBackward<T>& op) {
         .dx = b.out<T>(pack.rows, d),
         .dgain = b.out<F>(1, d),
         .partials = b.out<F>((pack.rows + 31) / 32, d),
-        .amax = amax_of_a_producer<T>(b)};
+        .amax = amax_of_a_producer<T>(b),
+        .total = draw_total(b, 1, d)};
 }
 template <class T>
 void draw(OpBuilder& b, GatedNormForward<T>& op) {
@@ -148,7 +154,8 @@ void draw(OpBuilder& b, GatedNormBackward<T>& op) {
         .dgain = b.out<F>(1, d),
         .groups = static_cast<I>(groups),
         .partials = b.out<F>((pack.rows + 31) / 32, d),
-        .amax = amax_of_a_producer<T>(b)};
+        .amax = amax_of_a_producer<T>(b),
+        .total = draw_total(b, 1, d)};
 }
 template <class T>
 void draw(OpBuilder& b, ActivationForward<T>& op) {
@@ -293,7 +300,9 @@ void draw(OpBuilder& b, ConvBackward<T>& op) {
         .dx = b.out<T>(pack.rows, channels),
         .dweight = b.out<F>(channels, width),
         .dbias = b.out<F>(1, channels),
-        .amax = amax_of_a_producer<T>(b)};
+        .amax = amax_of_a_producer<T>(b),
+        .weight_total = draw_total(b, channels, width),
+        .bias_total = draw_total(b, 1, channels)};
 }
 
 // Operands that forward and backward of the scan share.
@@ -346,6 +355,8 @@ void draw(OpBuilder& b, ScanBackward<T>& op) {
   op.da_log = b.out<F>(1, op.heads);
   op.dd = b.out<F>(1, op.heads);
   op.amax = amax_of_a_producer<T>(b);
+  for (Accum<F>* total : {&op.dt_bias_total, &op.a_log_total, &op.d_total})
+    *total = draw_total(b, 1, op.heads);
 }
 
 // ---- Loss ---------------------------------------------------------------------------------------

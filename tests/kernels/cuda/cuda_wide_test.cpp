@@ -126,7 +126,8 @@ TEST(WideRowsOnAGpu, RmsNormsHaveTheBytesOfTheHost) {
             .row_document = o.documents(),
             .dx = o.out<bf16>(kRows, d),
             .dgain = o.out<float>(1, d),
-            .partials = o.out<float>((kRows + 31) / 32, d)};
+            .partials = o.out<float>((kRows + 31) / 32, d),
+            .total = residual ? o.values<float>(1, d, -1, 1) : Tensor<float>{}};
       });
     }
   }
@@ -180,7 +181,8 @@ TEST(WideRowsOnAGpu, GatedNormsOfWalksHaveTheBytesOfTheHost) {
             .dz = o.out<bf16>(rows, d + kBefore).columns(kBefore, d),
             .dgain = o.out<float>(1, d),
             .groups = static_cast<std::int32_t>(groups),
-            .partials = o.out<float>((rows + 31) / 32, d)};
+            .partials = o.out<float>((rows + 31) / 32, d),
+            .total = groups > 1 ? o.values<float>(1, d, -1, 1) : Tensor<float>{}};
       });
     }
   }

@@ -3,7 +3,11 @@
 
 #include "kernels/diagnostics/digest.h"
 #include "kernels/ops/accumulate.h"
+#include "kernels/ops/conv.h"
+#include "kernels/ops/gated_norm.h"
 #include "kernels/ops/initialize.h"
+#include "kernels/ops/rms_norm.h"
+#include "kernels/ops/scan.h"
 #include "tests/kernels/ops/plain.h"
 
 namespace lockstep {
@@ -24,6 +28,42 @@ TEST(AccumulateGradient, AddsEachTermOnceInOrder) {
         ASSERT_EQ(bits(op.acc.row(i)[c]), bits(want));
       }
     }
+  });
+}
+// An op that makes this add itself: each total is its old value and the gradient that the op wrote.
+template <class Op, class Pairs>
+void expect_one_add(const Pairs& pairs) {
+  for_cases<Op>(40, 10, [&](const auto& op) {
+    std::vector<Matrix> before;
+    for (const auto& [gradient, total] : pairs(op)) before.emplace_back(total);
+    run(HostQueue{}, op);
+    bool adds = false;
+    auto old = before.begin();
+    for (const auto& [gradient, total] : pairs(op)) {
+      for (std::int64_t i = 0; total && i < total.rows; ++i) {
+        for (std::int64_t c = 0; c < total.cols; ++c) {
+          const float want = add(static_cast<float>((*old)(i, c)), gradient.row(i)[c]);
+          EXPECT_EQ(bits(total.row(i)[c]), bits(want));
+        }
+      }
+      adds = adds || total;
+      ++old;
+    }
+    return adds;
+  });
+}
+using Pair = std::pair<In<float>, Accum<float>>;
+TEST(GradientTotals, AreAddedToOnce) {
+  const auto gain = [](const auto& op) { return std::vector<Pair>{{op.dgain, op.total}}; };
+  expect_one_add<RmsNormBackward<float>>(gain);
+  expect_one_add<RmsNormBackward<bf16>>(gain);
+  expect_one_add<GatedNormBackward<bf16>>(gain);
+  expect_one_add<ConvBackward<bf16>>([](const auto& op) {
+    return std::vector<Pair>{{op.dweight, op.weight_total}, {op.dbias, op.bias_total}};
+  });
+  expect_one_add<ScanBackward<float>>([](const auto& op) {
+    return std::vector<Pair>{
+        {op.ddt_bias, op.dt_bias_total}, {op.da_log, op.a_log_total}, {op.dd, op.d_total}};
   });
 }
 TEST(ZeroGradient, WritesPlusZero) {
