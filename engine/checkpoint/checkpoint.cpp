@@ -17,6 +17,7 @@
 
 #include "engine/checkpoint/whole_file.h"
 #include "kernels/core/at.h"
+#include "kernels/core/fault.h"
 #include "scenarios/syntax/schema_text.h"
 
 namespace lockstep {
@@ -159,7 +160,7 @@ CheckpointFile::CheckpointFile(const std::string& path) : path_(path) {
   }
 }
 
-CheckpointFile::~CheckpointFile() { ::close(descriptor_); }
+CheckpointFile::~CheckpointFile() { ::close(faulty("checkpoint-stays-open", descriptor_, -1)); }
 
 void CheckpointFile::parse(const std::string& header, std::uint64_t data_bytes) {
   try {

@@ -50,6 +50,7 @@ constexpr std::array kEngineFaults{
     FaultRow{"checkpoint-leaves-pending-amaxes", kResume, "activation: history; bits",
              kNeedsShards},
     FaultRow{"checkpoint-overwrites-the-valid-one", kResume, "", kNoScenario | kNeedsShards},
+    FaultRow{"checkpoint-stays-open", kTeardown, "costs: open"},
     FaultRow{"chunk-gradient-to-the-next-slot", kReuse, "gradient: gradient; bits; hazard"},
     FaultRow{"compute-ignores-loaded-event", kRace, "hazard: loader"},
     FaultRow{"compute-ignores-reload", kRace, "bits; hazard; ledger; vacuous"},

@@ -1,4 +1,7 @@
 // A run that is saved, destroyed and loaded on its way.
+#include <filesystem>
+#include <string>
+
 #include "harness/base/run_folder.h"
 #include "harness/expect/expectations.h"
 #include "harness/expect/launches.h"
@@ -66,6 +69,14 @@ std::string unmet_launches(const JudgedCase& one, const Scenario& scenario, cons
   return unmet(launches_of_part(scenario, one.data, point(part.begin), point(part.end)), counters);
 }
 
+// Files, sockets and pipes that this process has open.
+std::int64_t open_files() {
+  std::int64_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    ++count;
+  return count;
+}
+
 }  // namespace
 
 static RunOutcome run_in_parts(const JudgedCase& one, const ReferenceResults& reference,
@@ -74,6 +85,7 @@ static RunOutcome run_in_parts(const JudgedCase& one, const ReferenceResults& re
     const RunFolder folder;
     path = folder.path() + "/";
     const RunProgress progress(one.options, "resumed run", one.scenario.training.steps);
+    const std::int64_t open_before = open_files();
     for (const Part& part : parts_of(one)) {
       const Scenario scenario = by_ranks(one.scenario, part.ranks);
       if (one.watch != nullptr) one.watch->begin(part.ranks);
@@ -109,6 +121,13 @@ static RunOutcome run_in_parts(const JudgedCase& one, const ReferenceResults& re
       checker.throw_found();
       const std::string unmet = unmet_launches(one, scenario, part, counters);
       if (!unmet.empty()) outcome.finding = {.judge = JudgeKind::vacuous, .reason = unmet};
+      // A driver opens files of its own.
+      const std::int64_t left_open = one.options.device == "sim" ? open_files() - open_before : 0;
+      if (left_open > 0) {
+        outcome.finding = {
+            .judge = JudgeKind::costs,
+            .reason = "files that the run opened and did not close: " + std::to_string(left_open)};
+      }
       if (!outcome.holds()) return;
       outcome.resumes += !part.last;
     }

@@ -56,7 +56,8 @@ std::vector<Reason> reasons_of(const DeviceFault& fault) {
               bits,
               {JudgeKind::ledger, {"is not where it was captured"}}};
     case DeviceOperator::move_address:
-      return {{JudgeKind::ledger, {"is not where it was captured"}}, bits};
+      // What the graph writes to the old place nobody writes to the new one.
+      return {{JudgeKind::ledger, {"is not where it was captured"}}, unwritten, bits};
     case DeviceOperator::replay_twice:
       return {bits, count};
     case DeviceOperator::replay_none:
