@@ -31,9 +31,12 @@ struct Smallest {
 Smallest smallest(const std::string& fault, const std::string& judge) {
   // The fault breaks how an evaluation treats dropout.
   if (fault == "evaluation-with-dropout") return {.features = 2};
-  // A resume that forgets something shows only where dropout, or a rate that changes, is asked for too.
+  // A resume that forgets something shows only where dropout, or a rate that changes, is asked for
+  // too.
   if (fault == "resume-repeats-dropout-keys" || fault == "resume-restarts-the-schedule")
     return {.features = 2};
+  // What a stage sends while an evaluation begins, with another microbatch behind it.
+  if (fault == "evaluation-overwrites-what-is-sent") return {.features = 3};
   // Two microbatches in a place for one that need tables of two sizes, which double: two documents,
   // and three, or five where the larger table's first part alone is too long.
   if (fault == "overflow-table-of-its-own-size" || fault == "overflow-grows-without-a-wait")
