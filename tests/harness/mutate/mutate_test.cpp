@@ -22,9 +22,9 @@ namespace {
 
 using testing::HasSubstr;
 
-// Twelve have no call for one of the operators.
+// Twenty have no call for one of the operators.
 const std::vector<MutationCase>& small_cases() {
-  static const std::vector<MutationCase> cases = mutation_cases(20);
+  static const std::vector<MutationCase> cases = mutation_cases(40);
   return cases;
 }
 
@@ -38,7 +38,7 @@ std::set<std::string> names_of(const std::vector<Fault>& faults) {
 // dry runs.
 const std::vector<MutationCase>& cases_with_graphs() {
   static const std::vector<MutationCase> cases = [] {
-    std::vector<MutationCase> some = mutation_cases(20);
+    std::vector<MutationCase> some = mutation_cases(40);
     std::erase_if(some, [](const MutationCase& one) {
       return one.program ||
              (one.scenario.name != "offload-whole-layers" && one.scenario.name != "moe-ties" &&

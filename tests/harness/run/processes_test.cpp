@@ -260,8 +260,8 @@ TEST_F(RankProcesses, RefuseWhatALauncherSaysWrong) {
   EXPECT_EQ(started(file(4, "shm", "optim", kWholeStep), 0, 2, "job", folder_ / "3")->exit_status(),
             2);
   EXPECT_THAT(slurp(folder_ / "3"),
-              HasSubstr("torchrun started 2 processes for 4 ranks, but a graph of a whole step "
-                        "needs a process for each"));
+              HasSubstr("torchrun started 2 processes for 4 ranks, but a graph that holds their "
+                        "exchanges needs a process for each"));
   EXPECT_EQ(started(scenario, 2, 2, "job", folder_ / "2")->exit_status(), 2);
   EXPECT_THAT(slurp(folder_ / "2"), HasSubstr("RANK is 2, but WORLD_SIZE is 2"));
 }
