@@ -130,8 +130,8 @@ void NeededOrder::launched(int graph, const std::vector<int>& threads) {
 
 void NeededOrder::justify(const Item& item, const std::vector<Touch>& touches) {
   Clock& needed = needed_[item.thread];
-  // Where a peer's call has told of the middle of a layer, an access there still asks for the end:
-  // that is where the engine's edge begins.
+  // A peer's call within a layer makes the middle of that layer known. The engine's edge begins at
+  // the layer's end, so an access to the layer asks for all of it.
   const Clock whole = declared_.exchanges_in_layers ? stretches_.whole_ones(needed) : Clock();
   const Clock& known = declared_.exchanges_in_layers ? whole : needed;
   for (const Touch& touch : touches) {
@@ -350,7 +350,9 @@ Clock NeededOrder::needed_with_whole_groups(const Found& one) const {
   // Rows of experts are exchanged in the middle of a layer, behind a fork from its compute.
   if (one.doubted.stream == "expert rows")
     needed.join(stretches_.needed_by_compute(one.doubted.place));
-  for (bool grows = true; std::exchange(grows, false);) {
+  bool grows = true;
+  while (grows) {
+    grows = false;
     for (const auto& [thread, list] : stretches_.all()) {
       const std::uint64_t time = needed.at(thread);
       if (thread == one.thread || time == 0) continue;

@@ -10,7 +10,7 @@
 #include "harness/cli/engine_commands.h"
 #include "harness/cli/engine_session.h"
 #include "harness/cli/write_reports.h"
-#include "harness/expect/expectations.h"
+#include "harness/expect/vacuity.h"
 #include "harness/foreign/case_order.h"
 #include "harness/foreign/coverage.h"
 #include "harness/generate/case.h"

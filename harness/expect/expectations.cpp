@@ -7,6 +7,7 @@
 #include "harness/expect/graph_memory.h"
 #include "harness/expect/launches.h"
 #include "harness/expect/offload_bytes.h"
+#include "harness/expect/recomputed_ops.h"
 #include "harness/expect/sharding_plan.h"
 #include "kernels/core/at.h"
 #include "scenarios/documents/layout.h"
@@ -334,51 +335,6 @@ void add_fp8(const Scenario& scenario, const Totals& totals, std::vector<Expecta
                          "each weight in a step and in an evaluation"));
 }
 
-// Ops of a backward pass for what one layer does not save.
-std::vector<std::string> recomputed_ops(const Scenario& scenario, char symbol) {
-  using Ops = std::vector<std::string>;
-  const auto asked = [&](Recompute module) { return holds(scenario.model.recompute, module); };
-  const bool by_cudnn = scenario.model.core_attention == CoreAttention::cudnn;
-  const Ops product =
-      multiplies_fp8(scenario) ? Ops{"fp8_cast", "fp8_linear_forward"} : Ops{"linear_forward"};
-  Ops ops;
-  const auto add = [&](const Ops& more) { ops.insert(ops.end(), more.begin(), more.end()); };
-  if (asked(Recompute::layernorm)) add({"rms_norm_forward"});
-  switch (symbol) {
-    case '*':
-      if (asked(Recompute::core_attn))
-        add({by_cudnn ? "cudnn_attention_forward" : "attention_forward"});
-      break;
-    case '-':
-      if (asked(Recompute::mlp)) add(product);
-      if (asked(Recompute::mlp) || asked(Recompute::mlp_act)) add({"activation_forward"});
-      break;
-    case 'M':
-      if (asked(Recompute::mamba)) add(product);
-      if (asked(Recompute::mamba)) add({"conv_forward", "scan_forward", "gated_norm_forward"});
-      break;
-    default:
-      if (asked(Recompute::moe)) add({"router_forward", "dispatch"});
-      for (int times = 0; asked(Recompute::moe) && expert_ranks(scenario) > 1 && times < 4; ++times)
-        add({"move_rows"});  // Before and behind each of two exchanges.
-      for (const bool shared : {false, true}) {
-        if (shared && scenario.model.moe.shared_hidden == 0) continue;
-        const Ops expert = multiplies_fp8(scenario) ? product : Ops{"expert_forward"};
-        if (asked(Recompute::moe) && shared) add(product);
-        for (int times = 0; asked(Recompute::moe) && !shared && times < 2; ++times) add(expert);
-        if (asked(Recompute::moe) || asked(Recompute::moe_act)) add({"activation_forward"});
-      }
-  }
-  return ops;
-}
-
-std::int64_t recomputed_ops(const Scenario& scenario) {
-  std::int64_t ops = 0;
-  for (const char symbol : scenario.model.pattern)
-    ops += std::ssize(recomputed_ops(scenario, symbol));
-  return ops;
-}
-
 // Counters of the layers of experts; how many pairs are dropped is for the oracle to say.
 void add_routing(const Scenario& scenario, std::int64_t pairs, std::vector<Expectation>& list) {
   const std::int64_t layers = layers_of_experts(scenario);
@@ -530,19 +486,6 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   return list;
 }
 
-std::string asked_in_vain(const Scenario& scenario, const DataSource& data) {
-  struct Range {
-    std::int64_t least, most;
-  };
-  std::map<Counter, Range> ranges;
-  for (const Expectation& one : expectations(scenario, data)) {
-    Range& range = ranges.try_emplace(one.counter, one.min, one.max).first->second;
-    range = {std::max(range.least, one.min), std::min(range.most, one.max)};
-    if (range.least > range.most) return to_text(one.counter);
-  }
-  return "";
-}
-
 std::vector<PrecisionExpectations> expectations_by_precision(const Scenario& scenario) {
   const auto data =
       reads_bytes(scenario.data) ? open_data(scenario) : std::make_unique<UndrawnSource>(scenario);
@@ -553,57 +496,6 @@ std::vector<PrecisionExpectations> expectations_by_precision(const Scenario& sce
     all.push_back({numerics, expectations(narrowed, *data)});
   }
   return all;
-}
-
-bool some_step_has_a_target(const Scenario& scenario, const DataSource& data) {
-  std::int64_t step = 0;
-  while (step < scenario.training.steps && data.training(step).targets == 0) ++step;
-  return step < scenario.training.steps;
-}
-
-std::string ranks_with_the_same_documents(const Scenario& scenario, const DataSource& data) {
-  constexpr int kFew = 16;  // Up to so many tokens may be equal by chance.
-  const std::size_t ranks = scenario.parallel.data;
-  std::vector<std::vector<std::int32_t>> tokens(ranks);  // All that a rank ever sees.
-  for (std::int64_t step = 0; ranks > 1 && step < scenario.training.steps; ++step) {
-    const StepData documents = data.training(step);
-    for (std::size_t g = 0; g < documents.microbatches.size(); ++g) {
-      for (const Document& one : documents.microbatches[g].documents) {
-        tokens[g % ranks].insert(tokens[g % ranks].end(), one.tokens.begin(), one.tokens.end());
-        tokens[g % ranks].push_back(-1);
-      }
-    }
-  }
-  for (std::size_t r = 0; r < ranks; ++r) {
-    const bool few = std::count_if(tokens[r].begin(), tokens[r].end(),
-                                   [](auto token) { return token >= 0; }) < kFew;
-    const auto twin =
-        std::find(tokens.begin() + static_cast<std::ptrdiff_t>(r) + 1, tokens.end(), tokens[r]);
-    if (few || twin == tokens.end()) continue;
-    return "ranks " + std::to_string(r) + " and " + std::to_string(twin - tokens.begin()) +
-           " see the same documents: what they exchange could not be told apart";
-  }
-  return "";
-}
-
-std::string recomputed_otherwise(const Scenario& scenario, std::int64_t ranks,
-                                 const RecomputedOps& seen) {
-  std::int64_t passes = 0;
-  for (std::int64_t step = 0; step < scenario.training.steps; ++step)
-    passes += scenario.training.microbatches_at(step) * ranks;
-  RecomputedOps differ = seen;  // How often too many.
-  for (int layer = 0; layer < static_cast<int>(scenario.model.pattern.size()); ++layer) {
-    for (const std::string& op : recomputed_ops(scenario, at(scenario.model.pattern, layer)))
-      differ[{layer, op}] -= passes;
-  }
-  for (const auto& [place, more] : differ) {
-    if (more == 0) continue;
-    const auto found = seen.find(place);
-    const std::int64_t count = found == seen.end() ? 0 : found->second;
-    return place.second + " of layer " + std::to_string(place.first) + " ran again " +
-           std::to_string(count) + " times, not " + std::to_string(count - more);
-  }
-  return "";
 }
 
 std::string unmet(const std::vector<Expectation>& expected, const Counters& counters) {

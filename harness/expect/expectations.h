@@ -45,10 +45,6 @@ bool can_be_counted_at_once(const Scenario& scenario);
 // The expectations of the scenario's first precision.
 std::vector<Expectation> expectations(const Scenario& scenario, const DataSource& data);
 
-// "", or the first counter of which more is asked than the scenario allows, such as copies where
-// every tensor is smaller than offload.min_bytes. A run of it can only fail.
-std::string asked_in_vain(const Scenario& scenario, const DataSource& data);
-
 // The expectations of each precision, in the scenario's order: they differ, bf16 has collectives of
 // its own.
 struct PrecisionExpectations {
@@ -57,20 +53,8 @@ struct PrecisionExpectations {
 };
 std::vector<PrecisionExpectations> expectations_by_precision(const Scenario& scenario);
 
-// L12 again, for runs whose documents are too many for the reader to ask.
-bool some_step_has_a_target(const Scenario& scenario, const DataSource& data);
-
-// "" or two ranks whose documents are the same in all steps, as a sentence: a blind spot. Ranks
-// with a handful of tokens are passed over.
-std::string ranks_with_the_same_documents(const Scenario& scenario, const DataSource& data);
-
 // "3", "at least 3" or "3 to 5".
 std::string range_text(std::int64_t min, std::int64_t max);
-
-// "" or the first op that backward passes on so many ranks ran again more or less often than
-// model.recompute says, as a sentence.
-std::string recomputed_otherwise(const Scenario& scenario, std::int64_t ranks,
-                                 const RecomputedOps& seen);
 
 // "" or the first expectation that does not hold, as a sentence.
 std::string unmet(const std::vector<Expectation>& expected, const Counters& counters);

@@ -109,7 +109,7 @@ std::string place_text(const StepLocation& writer, const StepLocation& reader) {
   return text;
 }
 
-// What an op adds its gradient to: beside what it writes, or instead.
+// Whether the op adds its gradient to this operand, beside the one that it writes or instead.
 bool is_accumulator(const OperandBytes& operand) {
   const std::string_view name = operand.name;
   return operand.access == Access::accum && (name == "acc" || name.ends_with("total"));

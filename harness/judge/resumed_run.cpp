@@ -121,6 +121,7 @@ static RunOutcome run_in_parts(const JudgedCase& one, const ReferenceResults& re
       checker.throw_found();
       const std::string unmet = unmet_launches(one, scenario, part, counters);
       if (!unmet.empty()) outcome.finding = {.judge = JudgeKind::vacuous, .reason = unmet};
+      if (!outcome.holds()) return;
       // A driver opens files of its own.
       const std::int64_t left_open = one.options.device == "sim" ? open_files() - open_before : 0;
       if (left_open > 0) {

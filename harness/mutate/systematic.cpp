@@ -56,7 +56,7 @@ std::vector<Reason> reasons_of(const DeviceFault& fault) {
               bits,
               {JudgeKind::ledger, {"is not where it was captured"}}};
     case DeviceOperator::move_address:
-      // What the graph writes to the old place nobody writes to the new one.
+      // The graph goes on to write to the old place, so the new one lacks its values.
       return {{JudgeKind::ledger, {"is not where it was captured"}}, unwritten, bits};
     case DeviceOperator::replay_twice:
       return {bits, count};

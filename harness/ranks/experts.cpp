@@ -67,8 +67,8 @@ void time_mode(const Scenario& scenario, Device& device, Communicator& communica
     }
   }
   {
-    // What a first step has received is still there. A graph holds what is called when it is
-    // captured.
+    // The exchanges fall silent behind a first step, whose rows stay in the buffers. Graphs are
+    // captured behind it too, since they hold the calls of their capture.
     Run run(scenario, *data, device, communicator);
     run.trainer->step();
     run.rows->silent = true;

@@ -7,10 +7,10 @@
 
 namespace lockstep {
 
-// The constants of one dropout site. `active == false` is the identity inside documents (p == 0, or
+// The constants of one dropout site. `active == 0` is the identity inside documents (p == 0, or
 // evaluation).
 struct Dropout {
-  bool active = false;
+  std::uint32_t active = 0;     // A word, so that no byte of an op is without a value.
   std::uint32_t site = 0;       // layer * 4 + site, below 2^12.
   std::uint32_t threshold = 0;  // Keep iff word >= threshold; floor(p * 2^32).
   float scale = 1;              // 1 / (1 - p).

@@ -18,12 +18,12 @@ __device__ __forceinline__ std::uint32_t panel_place(std::uint32_t row, std::uin
 
 // The matrix descriptor of a factor whose rows run along k. LBO is not used, SBO leads to the next
 // 8 rows. A step of 16 along k is 32 bytes.
-__device__ __forceinline__ std::uint64_t panel_factor(std::uint32_t address, std::uint32_t lbo) {
+__host__ __device__ constexpr std::uint64_t panel_factor(std::uint32_t address, std::uint32_t lbo) {
   return static_cast<std::uint64_t>((address & 0x3ffff) >> 4) |
          static_cast<std::uint64_t>(lbo >> 4) << 16 |
          static_cast<std::uint64_t>(kEightPanelRows >> 4) << 32 | std::uint64_t{1} << 62;
 }
-__device__ __forceinline__ std::uint64_t factor_along_k(std::uint32_t address) {
+__host__ __device__ constexpr std::uint64_t factor_along_k(std::uint32_t address) {
   return panel_factor(address, 16);
 }
 // The descriptor of a factor whose rows run across k. LBO leads to the next panel of columns, SBO

@@ -8,11 +8,11 @@
 
 namespace lockstep {
 
-// The words of factor_along_k(). The upper one is the same everywhere, and the compiler computes
-// with one register instead of two.
-inline constexpr std::uint32_t kUpperOfFactor = kEightPanelRows >> 4 | 1u << 30;
+// The words of factor_along_k(). The upper one does not depend on the address, and the compiler
+// computes with one register instead of two.
+inline constexpr auto kUpperOfFactor = static_cast<std::uint32_t>(factor_along_k(0) >> 32);
 __device__ __forceinline__ std::uint32_t lower_of_factor(std::uint32_t address) {
-  return address >> 4 | 1u << 16;
+  return static_cast<std::uint32_t>(factor_along_k(address));
 }
 
 #define LOCKSTEP_WGMMA_FP8(left, right)                                                           \

@@ -13,6 +13,7 @@
 #include "harness/case/schedules.h"
 #include "harness/costs/cost_counter.h"
 #include "harness/expect/expectations.h"
+#include "harness/expect/recomputed_ops.h"
 #include "harness/judge/thread_ranks.h"
 #include "harness/run/library.h"
 #include "harness/run/multi_process_case.h"

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "harness/expect/offload_bytes.h"
+#include "harness/expect/recomputed_ops.h"
 #include "harness/expect/run_expectations.h"
+#include "harness/expect/vacuity.h"
 #include "scenarios/documents/layout.h"
 #include "scenarios/pass_order.h"
 
