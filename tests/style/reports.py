@@ -14,8 +14,8 @@ def plain(text):
 
 
 def shown(text):
-    """The blocks of a document that end in a replay line."""
-    for block in re.findall(r"^```\n(.*?)^```$", text, re.M | re.S):
+    """The blocks of a document, of any language, that end in a replay line."""
+    for block in re.findall(r"^```\w*\n(.*?)^```$", text, re.M | re.S):
         report = block[block.find("FAIL ") :] if "FAIL " in block else ""
         if "  replay: lockstep replay " in report:
             yield report
@@ -38,6 +38,7 @@ def main():
     options.add_argument("--lockstep", required=True)
     options = options.parse_args()
     assert list(shown("```\nFAIL x\n  replay: lockstep replay T\n```\n")) == ["FAIL x\n  replay: lockstep replay T\n"]
+    assert len(list(shown("```sh\nls\n```\n```\nFAIL x\n  replay: lockstep replay T\n```\n"))) == 1
     assert plain("a\n  allocation 12 b") == "a allocation N b"
     root = pathlib.Path(options.root)
     seen = failed = 0
