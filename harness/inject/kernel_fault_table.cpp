@@ -93,6 +93,7 @@ constexpr std::array kKernelFaults{
     FaultRow{"adamw-forgets-bias-correction", kIndex, "weights: adamw"},
     FaultRow{"adamw-forgets-decay", kIndex, "weights: adamw"},
     FaultRow{"initialize-ignores-parameter", kRandom, "activation: embedding.out .qkv .in_proj"},
+    FaultRow{"initialize-cuts-its-block-number", kSize, "", kNoScenario},
     FaultRow{"digest-ignores-place", kJudge, "weights: digest"},
     FaultRow{"device-flushes-subnormals", kIndex, "", kNoScenario},
     FaultRow{"tensor-core-drops-a-product", kIndex, "", kNoScenario},

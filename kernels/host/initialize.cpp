@@ -49,6 +49,8 @@ float initial_value(const Initialize& op, const Philox& block, const Normals& no
 
 void run(HostQueue, const Initialize& op) {
   const std::uint32_t parameter = faulty("initialize-ignores-parameter", op.parameter, 0u);
+  const std::int64_t blocks =
+      faulty("initialize-cuts-its-block-number", ~std::int64_t{0}, (std::int64_t{1} << 22) - 1);
   Philox block{};
   Normals normal{};
   std::int64_t served = -1;
@@ -57,8 +59,8 @@ void run(HostQueue, const Initialize& op) {
       const std::int64_t e = op.first + i * op.w.cols + c;
       if (e / 4 != served) {
         served = e / 4;
-        block = philox(op.seed_low, op.seed_high, static_cast<std::uint32_t>(served),
-                       static_cast<std::uint32_t>(served >> 32), parameter, 0x494e4954u);
+        block = philox(op.seed_low, op.seed_high, static_cast<std::uint32_t>(served & blocks),
+                       static_cast<std::uint32_t>((served & blocks) >> 32), parameter, 0x494e4954u);
         if (op.kind == Init::normal) normal = normals(block, op.std);
       }
       op.w.row(i)[c] = initial_value(op, block, normal, e & 3);

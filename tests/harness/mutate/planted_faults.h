@@ -32,6 +32,8 @@ inline const std::map<std::string, Equivalent>& equivalent_faults() {
         ""}},
       {"device-flushes-subnormals", {"only the guard asks for the fingerprint: harness.guard", ""}},
       {"expert-bias-compares-in-float", {"no run counts to 2^24: kernels.any_op does", ""}},
+      {"initialize-cuts-its-block-number",
+       {"no parameter of a scenario has 2^24 elements: kernels.any_op begins there", ""}},
       {"tensor-core-drops-a-product",
        {"only a calibration asks the tensor core by itself: harness.calibrate, harness.guard", ""}},
       {"loader-ignores-consumed-event", {kDrained, kWait}},

@@ -431,9 +431,14 @@ void draw(OpBuilder& b, RoundWeights& op) {
   const auto rows = b.between(1, 20), cols = b.width();
   op = {.w = b.values(rows, cols), .copy = b.out<bf16>(rows, cols)};
 }
+// The index of an element of a large parameter, near where a narrow integer or an fp32 ends.
+std::int64_t far_element(OpBuilder& b) {
+  const std::int64_t begin = b.chance(2) ? 0 : std::int64_t{1} << b.one_of({24, 31, 34});
+  return begin + b.between(0, 9);
+}
 void draw(OpBuilder& b, Initialize& op) {
   op = {.w = b.out<F>(b.between(1, 12), b.width()),
-        .first = b.between(0, 9),
+        .first = far_element(b),
         .kind = static_cast<Init>(b.between(0, 5)),
         .std = 0.02f,
         .width = 4,
@@ -444,7 +449,7 @@ void draw(OpBuilder& b, Initialize& op) {
 void draw(OpBuilder& b, Digest& op) {
   op = {.values = b.values(b.between(1, 12), b.width()),
         .sums = b.place(1, 2, std::vector<std::uint64_t>{17, ~std::uint64_t{0}}),
-        .first = static_cast<std::uint64_t>(b.between(0, 9)),
+        .first = static_cast<std::uint64_t>(far_element(b)),
         .tensor = (static_cast<std::uint64_t>(b.between(0, 4)) << 32) +
                   static_cast<std::uint64_t>(b.between(0, 40))};
 }

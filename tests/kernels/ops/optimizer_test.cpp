@@ -206,6 +206,30 @@ TEST(Initialize, OfSomeRowsIsThatOfTheWhole) {
   EXPECT_TRUE(std::equal(rows.begin(), rows.end(), whole.begin() + 35));
 }
 
+// A weight of 2^24 elements takes too long for a scenario. Four elements take one block of Philox,
+// whose number has more than 32 bits from element 2^34 on.
+TEST(Initialize, AnElementFarIntoAParameterTakesItsOwnBlock) {
+  constexpr std::int64_t kCount = 12;
+  for (const int power : {0, 24, 26, 31, 32, 34, 35}) {
+    const std::int64_t first = (std::int64_t{1} << power) - 1;
+    std::vector<float> w(kCount);
+    run(HostQueue{}, Initialize{.w = tensor(w.data(), 1, kCount),
+                                .first = first,
+                                .kind = Init::conv_weight,
+                                .width = 4,
+                                .parameter = 6,
+                                .seed_low = 5,
+                                .seed_high = 8});
+    for (std::int64_t i = 0; i < kCount; ++i) {
+      const std::int64_t e = first + i;
+      const Philox block = philox(5, 8, static_cast<std::uint32_t>(e / 4),
+                                  static_cast<std::uint32_t>(e / 4 >> 32), 6, 0x494e4954u);
+      ASSERT_EQ(w.at(static_cast<std::size_t>(i)), uniform(block.word[e % 4]) - 0.5f)
+          << "2^" << power << " + " << i - 1;
+    }
+  }
+}
+
 TEST(Digest, KnowsThePlaceOfAnElement) {
   const auto digest = [](std::vector<float> values, std::uint64_t tensor_id) {
     std::vector<std::uint64_t> sums(2);
