@@ -493,6 +493,56 @@ TEST_F(RankProcesses, ResumeBitForBitAfterAKill) {
   EXPECT_GT(resumed, 0);
 }
 
+// Two stages of two ranks that share experts lose a rank. Their checkpoint continues on every
+// arrangement of as many data ranks.
+TEST_F(RankProcesses, ResumeOnOtherStagesAndExpertsAfterAKill) {
+  std::mt19937_64 random(test_seed());
+  const char* wanted = std::getenv("LOCKSTEP_KILLS");
+  const auto line = [&](const std::string& name, const std::string& parallel) {
+    return "train --device sim --quiet --steps 60 --digest-every 60 --deadline 2 " +
+           folder_.file(name,
+                        "schema: 1\nname: arranged\nmodel: {pattern: \"E*EME-\", moe: {experts: "
+                        "4, top_k: 2, aux_loss: 0.01}}\ntraining: {steps: 4, microbatches: 2, "
+                        "eval_every: 2}\ncuda_graph: {modules: [attn]}\nfsdp: {strategy: "
+                        "optim_grads}\ndata: {documents: [[[17, 1, 0, 30], [5, 16, 33], [3, 3], "
+                        "[9, 8]], [[64], [3, 4, 20, 15, 9], [1], [2, 7]]]}\n"
+                        "parallel: {data: 2, transport: shm" +
+                            parallel + "}\n");
+  };
+  const std::string killed = line("killed.yaml", ", pipeline: 2, expert: 2");
+  const std::vector<std::string> others{
+      line("one.yaml", ""), line("experts.yaml", ", expert: 2"), line("four.yaml", ", pipeline: 4"),
+      line("chunks.yaml", ", pipeline: 2, chunks: 2, schedule: interleaved, expert: 2")};
+  const auto last_step = [](const std::string& words) {
+    const Ran ran = run_lockstep(words);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    const std::string steps = without_summary(ran.out);
+    return steps.substr(std::min(steps.rfind("step 60"), steps.size()));
+  };
+  const std::string whole = last_step(others.front());
+  EXPECT_THAT(whole, HasSubstr("step 60  loss "));
+  EXPECT_EQ(last_step(killed), whole);
+  int resumed = 0;
+  for (int left = wanted ? std::atoi(wanted) : 1; left > 0; --left) {
+    const std::string state = folder_ / ("state" + std::to_string(left));
+    Started run(killed + " --checkpoint " + state + " --checkpoint-every 1 --checkpoint-within 1");
+    std::vector<pid_t> ranks;
+    EXPECT_TRUE(comes_true([&] {
+      return (ranks = children_of(run.pid())).size() == 4 && std::filesystem::exists(state);
+    }));
+    pause_ms(static_cast<int>(random() % 100));
+    ::kill(ranks[random() % 4], SIGKILL);
+    if (run.exit_status() != 4) continue;  // It had ended before.
+    ++resumed;
+    EXPECT_EQ(last_step(killed + " --resume " + state), whole);
+    for (const std::string& other : others) {
+      EXPECT_EQ(last_step(other + " --resume " + state), whole) << other;
+    }
+  }
+  std::printf("%d were killed before their end\n", resumed);
+  EXPECT_GT(resumed, 0);
+}
+
 TEST_F(RankProcesses, ReportAStuckRankWhichIsKilledThen) {
   const std::string words =
       words_of_the_others(file(3, "shm", "optim_grads"), folder_, 1, 100, SIGSTOP);
