@@ -5,6 +5,7 @@
 
 #include "kernels/core/fault.h"
 #include "kernels/moe/exchange.h"
+#include "scenarios/rules/legality.h"
 
 namespace lockstep {
 template <class T>
@@ -13,7 +14,8 @@ ExpertExchange<T>::ExpertExchange(Device& device, ScratchMaker maker, const Scen
     : communicator_(&ranks),
       lane_(std::make_shared<Lane>(device)),
       buffer_(scenario),
-      experts_(scenario.model.moe.experts) {
+      experts_(scenario.model.moe.experts),
+      in_fp8_(multiplies_fp8(scenario)) {
   const std::int64_t rows = this->ranks() * buffer_.places;
   sent_ = maker.make_lasting<T>(rows, scenario.model.hidden);
   received_ = maker.make_lasting<T>(rows, scenario.model.hidden);
@@ -22,6 +24,7 @@ ExpertExchange<T>::ExpertExchange(Device& device, ScratchMaker maker, const Scen
 template <class T>
 ExpertPlaces ExpertExchange<T>::make_places(SavedMaker& maker) const {
   const std::int64_t own = experts_ / ranks(), places = ranks() * buffer_.places;
+  const std::int64_t lists = in_fp8_ ? own : ranks();
   const auto make = [&](const char* name, std::int64_t rows, std::int64_t cols) {
     return maker.make_unnamed<std::int32_t>(name, rows, cols);
   };
@@ -32,8 +35,8 @@ ExpertPlaces ExpertExchange<T>::make_places(SavedMaker& maker) const {
           .answered = make("rows_answered", 1, places),
           .own_start = make("own_start", 1, own),
           .own_rows = make("own_rows", 1, own),
-          .segment_start = make("segment_start", ranks(), own),
-          .segment_rows = make("segment_rows", ranks(), own),
+          .segment_start = make("segment_start", lists, experts_ / lists),
+          .segment_rows = make("segment_rows", lists, experts_ / lists),
           .used_places = buffer_.places,
           .used_rows = buffer_.owner_rows,
           .asked_places = buffer_.places};
@@ -88,7 +91,8 @@ void ExpertExchange<T>::find_places(const PassContext& pass, Tensor<std::int32_t
                                     .segment_start = places.segment_start,
                                     .segment_rows = places.segment_rows,
                                     .rank = static_cast<std::int32_t>(communicator_->rank()),
-                                    .capacity = buffer_.padded ? buffer_.capacity : 0});
+                                    .capacity = buffer_.padded ? buffer_.capacity : 0,
+                                    .by_expert = in_fp8_});
 }
 
 template <class T>

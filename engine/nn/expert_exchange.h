@@ -23,7 +23,7 @@ struct ExpertPlaces {
   Tensor<std::int32_t> rows_of_ranks;                // [X, E]
   Tensor<std::int32_t> sent, back, taken, answered;  // [1, X * S], [1, R], [1, Q], [1, X * S]
   Tensor<std::int32_t> own_start, own_rows;          // [1, E / X]
-  Tensor<std::int32_t> segment_start, segment_rows;  // [X, E / X]
+  Tensor<std::int32_t> segment_start, segment_rows;  // [X, E / X]; in fp8 [E / X, X].
   std::int64_t used_places = 0, used_rows = 0;       // S and Q, at least one.
   bool is_empty = false;  // The host knows that this rank sends no row and its experts have none.
   std::int64_t asked_places = 0;  // For a planted fault: what the last microbatch needed.
@@ -85,6 +85,7 @@ class ExpertExchange {
   std::shared_ptr<Lane> lane_;
   ExpertBuffer buffer_;
   std::int64_t experts_;
+  bool in_fp8_;  // Each segment has an exponent: they are listed as they lie in the owner's buffer.
   Tensor<T> sent_, received_;  // [X * S, d]
 };
 

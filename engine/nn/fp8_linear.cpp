@@ -103,7 +103,7 @@ Fp8Saved Fp8Linear::make(SavedMaker& maker, const Fp8BufferRows& rows, Tensor<e4
   saved.x = saved.again ? again
                         : maker.make_unnamed<e4m3>((layer + ".x8").c_str(), inputs(),
                                                    transposed_columns(rows.count, segments));
-  show(maker, rows, saved);
+  if (rows.is_shown) show(maker, rows, saved);
   return saved;
 }
 
@@ -174,8 +174,8 @@ void Fp8Linear::forward(const PassContext& pass, const Fp8Rows& rows, Tensor<bf1
       faulty("fp8-weights-of-the-pass-before", first && !weight_.fp8.cached, false);
   if (quantises) quantise(pass.stream, weight_, CodesFor::forward_pass, pass.exponents);
   if (first) {
-    take_exponent<e4m3>(pass, rows, x, weight_.fp8.delayed_x, saved.x_amax, saved.x_exponent,
-                        saved.x_scale, from);
+    take_exponent<e4m3>(pass, rows, x, weight_.fp8.own(weight_.fp8.delayed_x), saved.x_amax,
+                        saved.x_exponent, saved.x_scale, from);
   }
   const Tensor<e4m3> codes = codes_in<e4m3>(pass.codes.x, x.rows, x.cols);
   const bool keeps = !saved.again || pass.recomputes;
@@ -204,7 +204,8 @@ void Fp8Linear::cast_again(const PassContext& pass, const Fp8Rows& rows, Tensor<
        columns_for(saved.x, x.rows, rows.segments()));
 }
 
-// A gradient that has memory of its own is added to the accumulator afterwards.
+// A gradient that has memory of its own is added to the accumulator afterwards. One for each rank
+// whose rows the experts have.
 void Fp8Linear::weight_gradient(const PassContext& pass, const Fp8Rows& rows, const Fp8Saved& saved,
                                 std::int64_t count, Tensor<e5m2> transposed) const {
   Fp8LinearWeightGradient op{.dy = transposed,
@@ -213,17 +214,21 @@ void Fp8Linear::weight_gradient(const PassContext& pass, const Fp8Rows& rows, co
                              .x_scale = saved.x_scale,
                              .start = rows.start,
                              .rows = rows.rows,
-                             .workspace = pass.workspace};
-  if (weight_.microbatch_gradient) {
-    op.dw = weight_.microbatch_gradient;
-  } else if (begins_sum(pass, weight_)) {
-    op.dw = weight_.gradient;
-  } else {
-    op.acc = weight_.gradient;
+                             .workspace = pass.workspace,
+                             .sources = static_cast<std::int32_t>(weight_.sources)};
+  for (; op.source < op.sources; ++op.source) {
+    const Parameter of = weight_.of_source(op.source);
+    if (of.microbatch_gradient) {
+      op.dw = of.microbatch_gradient;
+    } else if (begins_sum(pass, of)) {
+      op.dw = of.gradient;
+    } else {
+      op.acc = of.gradient;
+    }
+    pass.stream.submit(op);
+    if (of.microbatch_gradient) accumulate(pass, of);
   }
-  pass.stream.submit(op);
   count_product(pass);
-  if (weight_.microbatch_gradient) accumulate(pass, weight_);
 }
 
 void Fp8Linear::backward(const PassContext& pass, const Fp8Rows& rows, Tensor<bf16> dy,
@@ -231,8 +236,8 @@ void Fp8Linear::backward(const PassContext& pass, const Fp8Rows& rows, Tensor<bf
                          AmaxFrom from) const {
   const auto take =
       faulty("fp8-gradients-scaled-like-inputs", &take_exponent<e5m2>, &take_exponent<e4m3>);
-  take(pass, rows, dy, weight_.fp8.delayed_dy, saved.dy_amax, saved.dy_exponent, saved.dy_scale,
-       from);
+  take(pass, rows, dy, weight_.fp8.own(weight_.fp8.delayed_dy), saved.dy_amax, saved.dy_exponent,
+       saved.dy_scale, from);
   const Tensor<e5m2> codes = codes_in<e5m2>(pass.codes.dy, dy.rows, dy.cols);
   const Tensor<e5m2> transposed =
       columns_for(tensor(reinterpret_cast<e5m2*>(pass.codes.transposed_dy.data), dy.cols, 0),

@@ -36,6 +36,7 @@ struct Fp8BufferRows {
   std::int64_t count;  // R
   Fp8Rows of;
   bool ragged, follows_the_data;  // Not padded; the host reads how many rows are in use.
+  bool is_shown = true;  // Judges see these tensors, unless other ranks' rows are among them.
 };
 
 class Fp8Linear {

@@ -135,10 +135,11 @@ void Model<T>::make_code_scratch(const Scenario& scenario) {
     if (!spec.fp8_layer) continue;
     const bool of_experts =
         *spec.fp8_layer == Fp8Layer::expert_fc1 || *spec.fp8_layer == Fp8Layer::expert_fc2;
-    const std::int64_t rows = of_experts ? ExpertBuffer(scenario).rows : shape_.rows;
+    const std::int64_t rows = of_experts ? ExpertBuffer(scenario).owner_rows : shape_.rows;
     const std::int64_t outputs = spec.rows / spec.experts;
     rowwise = std::max(rowwise, rows * fp8_padded(std::max(spec.cols, outputs)));
-    transposed = std::max(transposed, transposed_columns(rows, spec.experts) * outputs);
+    const std::int64_t segments = spec.experts * spec.place.ranks;
+    transposed = std::max(transposed, transposed_columns(rows, segments) * outputs);
   }
   const std::int64_t place = (rowwise + kAligned - 1) / kAligned * kAligned;
   const Tensor<float> free = mamba_scratch_ ? mamba_scratch_->dpre : Tensor<float>{};

@@ -1,7 +1,6 @@
 #include "engine/nn/moe.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "kernels/core/fault.h"
 #include "kernels/moe/dispatch.h"
@@ -9,14 +8,9 @@
 #include "kernels/moe/expert_state.h"
 #include "kernels/ops/residual.h"
 #include "kernels/ops/rms_norm.h"
-#include "scenarios/documents/layout.h"
 
 namespace lockstep {
 namespace {
-
-std::int64_t gates(const Scenario::Model& model) {
-  return model.mlp.activation == MlpActivation::swiglu ? 2 : 1;
-}
 
 // Which rows of the first `rows` of the buffer are whose.
 template <class Placed>
@@ -33,70 +27,7 @@ void take_amax(Op& op, const Fp8Rows& rows, Tensor<std::uint32_t> amax) {
   op.rows = rows.rows;
 }
 
-// For a planted fault: rows of the experts' buffer that follow the documents at hand when launches
-// are captured.
-std::int64_t rows_of_first_capture(const Scenario& scenario, const ExpertBuffer& buffer) {
-  if (buffer.padded || reads_bytes(scenario.data)) return buffer.rows;
-  std::int64_t tokens = 0;
-  for (const std::int64_t length :
-       microbatch_lengths(scenario, scenario.cuda_graph.warmup_steps, 0))
-    tokens += length;
-  return std::clamp<std::int64_t>(tokens * scenario.model.moe.top_k, 1, buffer.rows);
-}
-
 }  // namespace
-
-template <class T>
-MoeScratch<T>::MoeScratch(Device& device, ScratchMaker maker, const Scenario& scenario,
-                          Communicator* experts)
-    : buffer(scenario), captured_rows(rows_of_first_capture(scenario, buffer)) {
-  const Scenario::Model& model = scenario.model;
-  const Scenario::Model::Moe& m = model.moe;
-  const std::int64_t tokens = scenario.data.pack_length;
-  if (has_dropout(model)) dmixed = maker.make<T>(tokens, model.hidden);
-  dnorm = maker.make<T>(tokens, model.hidden);
-  dy = maker.make<T>(buffer.rows, model.hidden);
-  dact = maker.make<T>(buffer.owner_rows, m.hidden);
-  dfc1 = maker.make<T>(buffer.owner_rows, gates(model) * m.hidden);
-  dbuffer = m.host_sync ? maker.make_lasting<T>(buffer.rows, model.hidden)
-                        : maker.make<T>(buffer.rows, model.hidden);
-  if (experts != nullptr) {
-    exchange.emplace(device, maker, scenario, *experts);
-    for (Tensor<T>* const owned : {&owned_y, &owned_dy, &owned_dbuffer})
-      *owned = maker.make_lasting<T>(buffer.owner_rows, model.hidden);
-  }
-  dweights = maker.make<float>(tokens, m.top_k);
-  dlogits = maker.make<float>(tokens, m.experts);
-  sums = maker.make<float>(1, m.experts + 1);
-  if (m.shared_hidden == 0) return;
-  shared_dact = maker.make<T>(tokens, m.shared_hidden);
-  shared_dfc1 = maker.make<T>(tokens, gates(model) * m.shared_hidden);
-  shared_dx = maker.make<T>(tokens, model.hidden);
-}
-
-// Each layer and slot has gradients of its own under cuda_graph.shared_memory.
-template <class T>
-MoeScratch<T> MoeScratch<T>::placed(SavedMaker& maker) const {
-  MoeScratch own = *this;
-  own.dmixed = maker.place_scratch("dmixed", dmixed);
-  own.dnorm = maker.place_scratch("dnorm", dnorm);
-  own.dy = maker.place_scratch("dy", dy);
-  own.dact = maker.place_scratch("dact", dact);
-  own.dfc1 = maker.place_scratch("dfc1", dfc1);
-  own.dbuffer = maker.place_scratch("dbuffer", dbuffer);
-  own.dweights = maker.place_scratch("dweights", dweights);
-  own.dlogits = maker.place_scratch("dlogits", dlogits);
-  own.sums = maker.place_scratch("sums", sums);
-  own.shared_dact = maker.place_scratch("shared_dact", shared_dact);
-  own.shared_dfc1 = maker.place_scratch("shared_dfc1", shared_dfc1);
-  own.shared_dx = maker.place_scratch("shared_dx", shared_dx);
-  return own;
-}
-
-template <class T>
-void MoeScratch<T>::initialize(const Stream& stream) const {
-  stream.fill(dbuffer.data, 0, static_cast<std::size_t>(dbuffer.size()) * sizeof(T));
-}
 
 template <class T>
 Moe<T>::Moe(const Parameters& parameters, const Scenario::Model& model, const ExpertState& state,
@@ -166,14 +97,19 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   placed.row_pair = maker.make_unnamed<std::int32_t>("row_pair", 1, rows);
   const bool ragged = !scratch_.buffer.padded;
   const char* const product = ExpertForward<T>::kName;
-  const Fp8BufferRows in_buffer{rows, expert_rows(placed, rows), ragged, host_sync_};
   const auto make_codes = [&](const Parameter& weight) {
-    return weight.fp8 ? Fp8Linear(weight).make_saved(maker, again, in_buffer) : Fp8Saved{};
+    if (!weight.fp8) return Fp8Saved{};
+    const std::int64_t count = scratch_.buffer.owner_rows;
+    const bool is_shown = !scratch_.exchange;
+    return Fp8Linear(weight).make_saved(
+        maker, again, {count, rows_of_owner(*saved), ragged, host_sync_, is_shown});
   };
-  saved->buffer = maker.make_buffer<T>(
-      "dispatched", Dispatch<T>::kName, rows, d, ragged,
-      again.dispatched ? again.dispatched : again.passing(Fp8Layer::expert_fc1));
-  saved->fc1_codes = make_codes(fc1_);
+  const Tensor<T> passing = again.passing(Fp8Layer::expert_fc1);
+  saved->buffer =
+      maker.make_buffer<T>("dispatched", Dispatch<T>::kName, rows, d, ragged,
+                           again.dispatched ? again.dispatched : first_rows(passing, rows));
+  saved->used_rows = rows;
+  if (!scratch_.exchange) saved->fc1_codes = make_codes(fc1_);
   // A judge sees no tensor that has the rows of other ranks.
   const auto make_of_owner = [&](const char* name, const char* op, std::int64_t cols,
                                  Tensor<T> shared) {
@@ -183,14 +119,16 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   saved->owned = saved->buffer;
   if (scratch_.exchange) {
     saved->places = scratch_.exchange->make_places(maker);
-    saved->owned = make_of_owner("owned", Dispatch<T>::kName, d, again.owned);
+    // Where it passes, what is sent is gone before what comes is written.
+    saved->owned =
+        make_of_owner("owned", Dispatch<T>::kName, d, again.owned ? again.owned : passing);
+    saved->fc1_codes = make_codes(fc1_);
   }
   saved->fc1 = make_of_owner("expert_fc1", product, width, again.expert_fc1);
   saved->act = make_of_owner("moe_act", ActivationForward<T>::kName, hidden_,
                              again.moe_act ? again.moe_act : again.passing(Fp8Layer::expert_fc2));
   saved->fc2_codes = make_codes(fc2_);
   saved->y = maker.make_buffer<T>("expert_out", product, rows, d, ragged, again.expert_out);
-  saved->used_rows = rows;
   saved->mixed = maker.make<T>("proj", Combine<T>::kName, d, again.moe ? again.mixed : Tensor<T>{});
   saved->out = maker.make<T>("out", ResidualForward<T>::kName, d);
   saved->dout_amax = block_.dout_amax(routed.shared_fc2_codes.dy_amax);
@@ -350,7 +288,8 @@ void Moe<T>::apply_experts(const PassContext& pass, const State& saved) const {
                        .row_pair = p.row_pair.columns(0, dispatched),
                        .buffer = first_rows(buffer, dispatched),
                        .top_k = top_k_};
-  take_amax(dispatch, of_source, cleared_amax(pass, saved.fc1_codes.x_amax));
+  if (amax_of_received() == AmaxFrom::producer)
+    take_amax(dispatch, of_source, cleared_amax(pass, saved.fc1_codes.x_amax));
   pass.stream.submit(dispatch);
   if (!scratch_.exchange) return compute_experts(pass, saved, y);
   const Tensor<T> owned_y = first_rows(saved.scratch.owned_y, saved.places.used_rows);
@@ -366,7 +305,18 @@ template <class T>
 Fp8Rows Moe<T>::rows_of_owner(const State& saved) const {
   if (!scratch_.exchange) return expert_rows(saved.placed, saved.used_rows);
   const ExpertPlaces& p = saved.places;
-  return {p.taken.columns(0, p.used_rows), p.own_start, p.own_rows};
+  const Tensor<std::int32_t> taken = p.taken.columns(0, p.used_rows);
+  if (!fc1_.fp8) return {taken, p.own_start, p.own_rows};
+  const std::int64_t segments = p.segment_rows.size();
+  return {taken, tensor(p.segment_start.data, 1, segments),
+          tensor(p.segment_rows.data, 1, segments)};
+}
+
+// The amaxes of rows that come from other ranks are taken where they arrive.
+template <class T>
+AmaxFrom Moe<T>::amax_of_received() const {
+  const AmaxFrom from = scratch_.exchange ? AmaxFrom::operand : AmaxFrom::producer;
+  return faulty("fp8-amaxes-of-sent-rows", from, AmaxFrom::producer);
 }
 
 template <class T>
@@ -374,20 +324,21 @@ void Moe<T>::compute_experts(const PassContext& pass, const State& saved, Tensor
   const std::int64_t rows = y.rows;
   const Tensor<T> fc1 = first_rows(saved.fc1, rows), act = first_rows(saved.act, rows);
   pass.part("experts_fc1");
-  multiply(pass, fc1_, saved, first_rows(saved.owned, rows), fc1, saved.fc1_codes);
+  multiply(pass, fc1_, saved, first_rows(saved.owned, rows), fc1, saved.fc1_codes,
+           amax_of_received());
   pass.part("experts_act");
   // A padding row of the buffer has no pair, as a padding row of the pack has no document.
   activate(pass, fc1, rows_of_owner(saved), act, cleared_amax(pass, saved.fc2_codes.x_amax));
   pass.part("experts_fc2");
-  multiply(pass, fc2_, saved, act, y, saved.fc2_codes);
+  multiply(pass, fc2_, saved, act, y, saved.fc2_codes, AmaxFrom::producer);
 }
 
 template <class T>
 void Moe<T>::multiply(const PassContext& pass, const Parameter& weight, const State& saved,
-                      Tensor<T> x, Tensor<T> y, const Fp8Saved& codes) const {
+                      Tensor<T> x, Tensor<T> y, const Fp8Saved& codes, AmaxFrom from) const {
   const Fp8Rows rows = rows_of_owner(saved);
   if constexpr (std::is_same_v<T, bf16>) {
-    if (weight.fp8) return Fp8Linear(weight).forward(pass, rows, x, y, codes, AmaxFrom::producer);
+    if (weight.fp8) return Fp8Linear(weight).forward(pass, rows, x, y, codes, from);
   }
   pass.stream.submit(ExpertForward<T>{.x = x,
                                       .w = weight_of<T>(weight),
@@ -399,13 +350,11 @@ void Moe<T>::multiply(const PassContext& pass, const Parameter& weight, const St
 
 template <class T>
 void Moe<T>::multiply_backward(const PassContext& pass, const Parameter& weight, const State& saved,
-                               Tensor<T> dy, Tensor<T> x, Tensor<T> dx,
-                               const Fp8Saved& codes) const {
+                               Tensor<T> dy, Tensor<T> x, Tensor<T> dx, const Fp8Saved& codes,
+                               AmaxFrom from) const {
   if constexpr (std::is_same_v<T, bf16>) {
-    if (weight.fp8) {
-      return Fp8Linear(weight).backward(pass, rows_of_owner(saved), dy, x, dx, codes,
-                                        AmaxFrom::producer);
-    }
+    if (weight.fp8)
+      return Fp8Linear(weight).backward(pass, rows_of_owner(saved), dy, x, dx, codes, from);
   }
   weight_gradients(pass, weight, saved, dy, x);
   input_gradient(pass, weight, saved, dy, dx);
@@ -510,7 +459,8 @@ void Moe<T>::experts_backward(const PassContext& pass, const State& saved, Tenso
                              .row_document = pass.pack.row_document,
                              .dy = dy,
                              .dweights = saved.scratch.dweights};
-  take_amax(combine, of_source, cleared_amax(pass, saved.fc2_codes.dy_amax));
+  if (amax_of_received() == AmaxFrom::producer)
+    take_amax(combine, of_source, cleared_amax(pass, saved.fc2_codes.dy_amax));
   pass.stream.submit(combine);
   if (!scratch_.exchange) return differentiate_experts(pass, saved, dy, dbuffer);
   const std::int64_t owned = saved.places.used_rows;
@@ -528,6 +478,13 @@ void Moe<T>::differentiate_owned(const PassContext& pass, const State& saved, Te
   const Tensor<T> dact = first_rows(saved.scratch.dact, rows),
                   dfc1 = first_rows(saved.scratch.dfc1, rows),
                   dbuffer = first_rows(saved.scratch.owned_dbuffer, rows);
+  // All layers' codes of gradients lie in one memory, so both products of one come before the next.
+  if (fc1_.fp8) {
+    differentiate_experts(pass, saved, dy, dbuffer);
+    pass.part("dispatch");
+    return scratch_.exchange->begin_to_sources(pass, "dispatch gradients", state_.layer,
+                                               saved.places, dbuffer);
+  }
   pass.part("experts_fc2");
   input_gradient(pass, fc2_, saved, dy, dact);
   pass.part("experts_act");
@@ -550,13 +507,14 @@ void Moe<T>::differentiate_experts(const PassContext& pass, const State& saved, 
   const Tensor<T> dact = first_rows(saved.scratch.dact, rows),
                   dfc1 = first_rows(saved.scratch.dfc1, rows);
   pass.part("experts_fc2");
-  multiply_backward(pass, fc2_, saved, dy, first_rows(saved.act, rows), dact, saved.fc2_codes);
+  multiply_backward(pass, fc2_, saved, dy, first_rows(saved.act, rows), dact, saved.fc2_codes,
+                    amax_of_received());
   pass.part("experts_act");
   activate_backward(pass, first_rows(saved.fc1, rows), dact, rows_of_owner(saved), dfc1,
                     cleared_amax(pass, saved.fc1_codes.dy_amax));
   pass.part("experts_fc1");
   multiply_backward(pass, fc1_, saved, dfc1, first_rows(saved.owned, rows), dbuffer,
-                    saved.fc1_codes);
+                    saved.fc1_codes, AmaxFrom::producer);
 }
 
 // All of the layer but its bookkeeping: where rows lie is saved, losses and pairs are counted once.
@@ -642,8 +600,6 @@ void Moe<T>::activate_backward(const PassContext& pass, Tensor<T> h, Tensor<T> d
   pass.stream.submit(op);
 }
 
-template struct MoeScratch<float>;
-template struct MoeScratch<bf16>;
 template class Moe<float>;
 template class Moe<bf16>;
 

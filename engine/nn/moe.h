@@ -92,13 +92,16 @@ class Moe : public Layer<T> {
   void run_experts(const PassContext& pass, State& saved) const;
   void apply_experts(const PassContext& pass, const State& saved) const;
   void compute_experts(const PassContext& pass, const State& saved, Tensor<T> y) const;
-  // Which rows of the buffer that the experts of this rank read are whose.
+  // Which rows of the buffer that the experts of this rank read are whose. In fp8 those of each
+  // source are a segment.
   Fp8Rows rows_of_owner(const State& saved) const;
+  AmaxFrom amax_of_received() const;
   // The products of all experts over the rows of the buffer that ops are given.
   void multiply(const PassContext& pass, const Parameter& weight, const State& saved, Tensor<T> x,
-                Tensor<T> y, const Fp8Saved& codes) const;
+                Tensor<T> y, const Fp8Saved& codes, AmaxFrom from) const;
   void multiply_backward(const PassContext& pass, const Parameter& weight, const State& saved,
-                         Tensor<T> dy, Tensor<T> x, Tensor<T> dx, const Fp8Saved& codes) const;
+                         Tensor<T> dy, Tensor<T> x, Tensor<T> dx, const Fp8Saved& codes,
+                         AmaxFrom from) const;
   void input_gradient(const PassContext& pass, const Parameter& weight, const State& saved,
                       Tensor<T> dy, Tensor<T> dx) const;
   void weight_gradients(const PassContext& pass, const Parameter& weight, const State& saved,

@@ -57,7 +57,7 @@ void Recomputed<T>::add_codes(TensorPool& pool, const Scenario& scenario) {
   };
   const Scenario::Model& model = scenario.model;
   const std::int64_t rows = scenario.data.pack_length, experts = model.moe.experts;
-  const std::int64_t buffer = has_layer(scenario, 'E') ? ExpertBuffer(scenario).rows : 0;
+  const std::int64_t buffer = has_layer(scenario, 'E') ? ExpertBuffer(scenario).owner_rows : 0;
   const std::map<Fp8Layer, Input> inputs{
       {Fp8Layer::qkv_linear, {rows, model.hidden}},
       {Fp8Layer::attn_proj, {rows, model.attention.heads * model.attention.head_dim}},

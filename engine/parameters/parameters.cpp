@@ -58,17 +58,25 @@ Parameter Parameter::of_source(std::int64_t source) const {
   return of;
 }
 
+Fp8Delayed Fp8Delayed::of_experts(std::int64_t first, std::int64_t count) const {
+  if (!pending) return {};
+  return {pending.columns(first, count),
+          tensor(history.data + first * history.pitch, count, history.cols),
+          exponent.columns(first, count)};
+}
+
 void quantise(const Stream& stream, const Parameter& weight, CodesFor passes,
               const ExponentRule& rule) {
   const Fp8Weight& to = weight.fp8;
+  const Fp8Delayed delayed = to.own(to.delayed);
   const bool forward = passes != CodesFor::backward_pass,
              backward = passes != CodesFor::forward_pass;
   if (forward) {
     if (rule.measures && !backward) stream.submit(Fp8ClearAmax{.amax = to.amax});
     if (rule.measures) stream.submit(Fp8Amax{.x = weight.copy, .amax = to.amax});
     Fp8Exponent<e4m3> op{.k = to.exponent, .scale = to.scale};
-    if (rule.measures) op.amax = to.amax, op.pending = to.delayed.pending;
-    if (rule.holds) op.held = to.delayed.exponent;
+    if (rule.measures) op.amax = to.amax, op.pending = delayed.pending;
+    if (rule.holds) op.held = delayed.exponent;
     stream.submit(op);
   }
   const Tensor<e4m3> none;
@@ -215,7 +223,8 @@ void Parameters::make_gathered_codes(TensorPool& pool, TensorPool& exchanged) {
     const std::int64_t experts = p.fp8.experts, lines = experts * p.copy.cols;
     p.fp8.gathered = true;
     p.fp8.comes_and_goes = comes_and_goes;
-    p.fp8.amax = shard_amaxes_.whole.columns(std::exchange(word, word + experts), experts);
+    const std::int64_t first = std::exchange(word, word + p.fp8.all_experts) + p.fp8.first_expert;
+    p.fp8.amax = shard_amaxes_.whole.columns(first, experts);
     p.fp8.codes = tensor<e4m3>(nullptr, p.copy.rows, fp8_padded(p.copy.cols));
     p.fp8.transposed = comes_and_goes ? tensor(shared.data, lines, columns(p))
                                       : pool.make<e4m3>(lines, columns(p));
@@ -223,8 +232,11 @@ void Parameters::make_gathered_codes(TensorPool& pool, TensorPool& exchanged) {
 }
 
 Fp8Weight Parameters::make_codes(TensorPool& pool, const ParameterSpec& spec) const {
-  const std::int64_t experts = spec.experts;
-  Fp8Weight to{.layer = spec.fp8_layer, .experts = experts};
+  const std::int64_t experts = spec.experts, before = spec.place.rank * experts;
+  Fp8Weight to{.layer = spec.fp8_layer,
+               .experts = experts,
+               .first_expert = faulty("fp8-history-of-another-ranks-experts", before, 0),
+               .all_experts = spec.place.ranks * experts};
   if (layout_ == nullptr || !layout_->gathers_codes) {
     to.codes = pool.make<e4m3>(spec.rows, fp8_padded(spec.cols));
     to.transposed = pool.make<e4m3>(experts * spec.cols, fp8_padded(spec.rows / experts));
@@ -240,12 +252,12 @@ Fp8Weight Parameters::make_codes(TensorPool& pool, const ParameterSpec& spec) co
 
 std::int64_t Parameters::fp8_words() const {
   std::int64_t words = 0;
-  for (const Parameter& p : parameters_) words += p.fp8 ? p.fp8.experts : 0;
+  for (const Parameter& p : parameters_) words += p.fp8 ? p.fp8.all_experts : 0;
   return words;
 }
 
 // Operands in the order of layers, in a layer of its words, in a word X of all experts, then W;
-// behind these dY.
+// behind these dY. A rank has those of experts of other ranks too, for which it leaves 0 pending.
 void Parameters::make_scaling(TensorPool& pool, TensorPool& exchanged, std::int64_t history) {
   const std::int64_t words = fp8_words();
   pending_.own = (layout_ == nullptr ? pool : exchanged).make<std::uint32_t>(1, 3 * words);
@@ -266,7 +278,7 @@ void Parameters::make_scaling(TensorPool& pool, TensorPool& exchanged, std::int6
   std::int64_t word = 0;
   for (Parameter& p : parameters_) {
     if (!p.fp8) continue;
-    const std::int64_t experts = p.fp8.experts;
+    const std::int64_t experts = p.fp8.all_experts;
     p.fp8.delayed_x = of(scaling_of_inputs_, 2 * word, experts);
     p.fp8.delayed = of(scaling_of_inputs_, 2 * word + experts, experts);
     p.fp8.delayed_dy = of(scaling_of_gradients_, word, experts);
@@ -434,13 +446,13 @@ void Parameters::measure_shards(const Stream& stream) const {
   for (const ParameterView& view : views_) {
     const Fp8Weight& fp8 = at(parameters_, view.index).fp8;
     if (!fp8) continue;
-    const Tensor<std::uint32_t> amax = shard_amaxes_.own.columns(word, fp8.experts);
-    word += fp8.experts;
+    const Tensor<std::uint32_t> amax = shard_amaxes_.own.columns(word, fp8.all_experts);
+    word += fp8.all_experts;
     if (view.copy.size() > 0)
       stream.submit(Fp8Amax{.x = view.copy,
                             .amax = amax,
                             .first_row = view.first / view.full_cols,
-                            .segment_rows = view.full_rows / fp8.experts});
+                            .segment_rows = view.full_rows / fp8.all_experts});
   }
 }
 
@@ -451,15 +463,18 @@ void Parameters::quantise_shards(const Stream& stream, const ExponentRule& rule)
     if (!fp8) continue;
     device.place.layer = view.layer;
     Fp8Exponent<e4m3> op{.amax = fp8.amax, .k = fp8.exponent, .scale = fp8.scale};
-    op.pending = fp8.delayed.pending;
-    if (rule.holds) op.held = fp8.delayed.exponent;
+    const Fp8Delayed delayed = fp8.own(fp8.delayed);
+    op.pending = delayed.pending;
+    if (rule.holds) op.held = delayed.exponent;
     stream.submit(op);
+    const std::int64_t rows = view.full_rows / fp8.all_experts;  // The rows of an expert.
+    const std::int64_t first = view.first / view.full_cols - fp8.first_expert * rows;
     if (view.copy.size() > 0)
       stream.submit(Fp8Cast<e4m3>{.x = view.copy,
                                   .k = fp8.exponent,
                                   .codes = view.codes,
-                                  .first_row = view.first / view.full_cols,
-                                  .segment_rows = view.full_rows / fp8.experts});
+                                  .first_row = first,
+                                  .segment_rows = rows});
     device.count(stream, device.counters.of(device.place.rank).weight_casts);
   }
   device.place.layer = -1;

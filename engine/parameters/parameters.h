@@ -29,6 +29,9 @@ struct Fp8ShardAmaxes {
 struct Fp8Delayed {
   Tensor<std::uint32_t> pending = {}, history = {};  // [1, E], [E, H]
   Tensor<std::int32_t> exponent = {};                // [1, E]
+
+  // The part of `count` experts.
+  Fp8Delayed of_experts(std::int64_t first, std::int64_t count) const;
 };
 
 // The exponents of a pass.
@@ -38,10 +41,13 @@ struct ExponentRule {
 };
 
 // The codes of a weight's bf16 copy, for the products of its layer; absent unless these are of fp8.
-// Weights of E experts lie one below the other; any other weight is that of one.
+// Weights of E experts lie one below the other; any other weight is that of one. Of experts over
+// ranks they are those of this rank.
 struct Fp8Weight {
   std::optional<Fp8Layer> layer = {};
   std::int64_t experts = 1;
+  // The number of the first among the experts of all ranks, and how many these are.
+  std::int64_t first_expert = 0, all_experts = 1;
   Tensor<e4m3> codes = {};          // [E * out, in up to 16]
   Tensor<e4m3> transposed = {};     // [E * in, out up to 16]
   Tensor<std::uint32_t> amax = {};  // [1, E], as all that follow.
@@ -53,9 +59,12 @@ struct Fp8Weight {
   // The codes are those that ranks gather. Their transposed ones are made of them: once a step, or
   // in each backward pass where gathered weights come and go.
   bool gathered = false, comes_and_goes = false;
-  Fp8Delayed delayed_x = {}, delayed = {}, delayed_dy = {};
+  Fp8Delayed delayed_x = {}, delayed = {}, delayed_dy = {};  // For the experts of all ranks.
 
   explicit operator bool() const { return layer.has_value(); }
+  Fp8Delayed own(const Fp8Delayed& operand) const {
+    return operand.of_experts(first_expert, experts);
+  }
 };
 
 // A whole parameter as layers use it. With sharding, its memory may be a slot that holds it only

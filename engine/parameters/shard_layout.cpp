@@ -148,8 +148,12 @@ void ShardLayout::add_unit(const ParameterList& list, const Unit& unit, std::int
   add_bucket({.extents = std::move(wide)});
   if (!copied.empty()) add_bucket({.narrow = true, .extents = std::move(copied)});
   if (!codes.empty()) add_bucket({.narrow = true, .codes = true, .extents = std::move(codes)});
-  if (!experts.empty())
-    add_bucket({.narrow = narrow, .sources = sources, .extents = std::move(experts)});
+  if (!experts.empty()) {
+    add_bucket({.narrow = narrow,
+                .codes = gathers_codes,
+                .sources = sources,
+                .extents = std::move(experts)});
+  }
 }
 
 // Cuts one parameter into adjacent buckets without padding between them.

@@ -189,7 +189,7 @@ class Parts {
   std::int64_t fp8_words() const {
     std::int64_t words = 0;
     for (const ParameterSpec& spec : loop_.parameters().specs())
-      words += spec.fp8_layer ? spec.experts : 0;
+      words += spec.fp8_layer ? spec.experts * spec.place.ranks : 0;
     return words;
   }
   // The stage's own of `each` elements for a word, behind those that `before` ends with.
@@ -199,7 +199,7 @@ class Parts {
     std::int64_t own = before.empty() ? 0 : before.back().own + before.back().count;
     for (const ParameterSpec& spec : parameters.specs()) {
       if (!spec.fp8_layer) continue;
-      const std::int64_t count = each * spec.experts;
+      const std::int64_t count = each * spec.experts * spec.place.ranks;
       if (parameters[spec.index].fp8) {
         const bool joins = !before.empty() && before.back().first + before.back().count == first;
         if (!joins)

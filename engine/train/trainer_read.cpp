@@ -273,7 +273,7 @@ std::string Trainer::scaling_digest() const {
       if (!spec.fp8_layer) continue;
       const Fp8Weight& fp8 = parameters[spec.index].fp8;  // Absent on ranks of other stages.
       for (const Fp8Delayed* operand : {&fp8.delayed_x, &fp8.delayed, &fp8.delayed_dy}) {
-        for (std::int64_t e = 0; e < spec.experts; ++e, ++number) {
+        for (std::int64_t e = 0; e < spec.experts * spec.place.ranks; ++e, ++number) {
           if (fp8) add(*operand, e);
         }
       }

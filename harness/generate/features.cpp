@@ -512,6 +512,8 @@ constexpr Row kRows[] = {
      [](F f) { return expert_ranks(f.s) > 1 && expert_replicas(f.s) > 1; }},
     {Trait::captured_exchanges, "exchanges of rows in graphs", kOutside,
      [](F f) { return captures_exchange(f.s); }},
+    {Trait::experts_apart_in_fp8, "experts over ranks in fp8", kRare,
+     [](F f) { return multiplies_fp8(f.s) && expert_ranks(f.s) > 1; }},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMostTraits);
@@ -520,11 +522,11 @@ constexpr bool is_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  return std::size(kRows) == static_cast<std::size_t>(Trait::captured_exchanges) + 1;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::experts_apart_in_fp8) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 // Campaign files of before have a trait's bit where it was.
-static_assert(static_cast<int>(Trait::captured_exchanges) == 194, "a new trait goes last");
+static_assert(static_cast<int>(Trait::experts_apart_in_fp8) == 195, "a new trait goes last");
 
 }  // namespace
 

@@ -202,6 +202,7 @@ enum class Trait : std::uint8_t {
   experts_apart,
   experts_in_replicas,
   captured_exchanges,
+  experts_apart_in_fp8,
 };
 
 }  // namespace lockstep

@@ -142,7 +142,8 @@ bool is_of_several_ranks(const Scenario& scenario, const oracle::Tensor& written
   const std::string op = op_of(written);
   return at(scenario.model.pattern, written.layer) == 'E' &&
          (op.starts_with("expert_forward") || op.starts_with("expert_input_gradient") ||
-          op.starts_with("expert_weight_gradient") || op.starts_with("activation_"));
+          op.starts_with("expert_weight_gradient") || op.starts_with("activation_") ||
+          op.starts_with("fp8_"));
 }
 
 bool is_of_backward_pass(const std::string& op) {

@@ -185,8 +185,9 @@ void run(HostQueue, const ExchangeLayout& op) {
         enter(op.taken, from.row + k, from.place + k, end);
         enter(op.answered, from.place + k, answers + k, op.taken.cols);
       }
-      op.segment_start.row(peer)[local] = from.row;
-      op.segment_rows.row(peer)[local] = from.rows;
+      const std::int64_t list = op.by_expert ? local : peer, at = op.by_expert ? peer : local;
+      op.segment_start.row(list)[at] = from.row;
+      op.segment_rows.row(list)[at] = from.rows;
     }
   }
   for (std::int64_t local = 0; local < own; ++local) {

@@ -16,8 +16,9 @@ void check(const ExchangeLayout& op) {
   require_shape(op.answered, 1, op.sent.cols, "answered is [1, X * S]");
   require_shape(op.own_start, 1, experts / ranks, "own_start is [1, E / X]");
   require_shape(op.own_rows, 1, experts / ranks, "own_rows is [1, E / X]");
-  require_shape(op.segment_start, ranks, experts / ranks, "segment_start is [X, E / X]");
-  require_shape(op.segment_rows, ranks, experts / ranks, "segment_rows is [X, E / X]");
+  const std::int64_t lists = op.by_expert ? experts / ranks : ranks;
+  require_shape(op.segment_start, lists, experts / lists, "segment_start is [X, E / X]");
+  require_shape(op.segment_rows, lists, experts / lists, "segment_rows is [X, E / X]");
   require(op.rank >= 0 && op.rank < ranks, "the rank is one of X");
   require(op.capacity >= 0 && (op.capacity == 0 || op.taken.cols == experts * op.capacity),
           "a padded buffer of an owner has E * C rows");

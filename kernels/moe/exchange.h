@@ -22,10 +22,11 @@ struct ExchangeLayout {
   Out<std::int32_t> answered;   // [1, X * S] the row of the owner's buffer; -1: no row goes back.
   Out<std::int32_t> own_start;  // [1, E / X] rows of each expert of this rank in its buffer.
   Out<std::int32_t> own_rows;   // [1, E / X]
-  Out<std::int32_t> segment_start;  // [X, E / X] those of each source.
-  Out<std::int32_t> segment_rows;   // [X, E / X]
+  Out<std::int32_t> segment_start;  // [X, E / X] those of each source; by_expert: [E / X, X].
+  Out<std::int32_t> segment_rows;   // As segment_start.
   std::int32_t rank = 0;
   std::int32_t capacity = 0;  // Rows of each segment in the owner's buffer; 0: as many as it has.
+  bool by_expert = false;     // Segments are listed as they lie in the owner's buffer.
 };
 
 // to[r] = from[place]; +0 where there is no place.

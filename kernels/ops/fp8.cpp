@@ -128,8 +128,11 @@ void check(const Fp8LinearWeightGradient& op) {
   require_codes(op.dy, op.dy.rows, op.dy.cols, "dy is [out, P]");
   require_codes(op.x, op.x.rows, op.dy.cols, "x is [in, P]");
   require(!op.dw != !op.acc, "a weight gradient is either written or accumulated");
-  if (op.dw) require_shape(op.dw, segments * op.dy.rows, op.x.rows, "dw is [S * out, in]");
-  if (op.acc) require_shape(op.acc, segments * op.dy.rows, op.x.rows, "acc is [S * out, in]");
+  require(op.source >= 0 && op.source < op.sources && segments % op.sources == 0,
+          "every expert has a segment of each source");
+  const std::int64_t rows = segments / op.sources * op.dy.rows;
+  if (op.dw) require_shape(op.dw, rows, op.x.rows, "dw is [S / sources * out, in]");
+  if (op.acc) require_shape(op.acc, rows, op.x.rows, "acc is [S / sources * out, in]");
 }
 
 template void check(const Fp8Exponent<e4m3>&);

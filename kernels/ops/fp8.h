@@ -126,7 +126,8 @@ struct Fp8LinearInputGradient {
 };
 // dw_s[o, k] = mul(DOT8 over the segment's rows i of dy[i, o], x[i, k], 2^-(ky + kx)); order,
 // groups and runs from the segment's first row; no rows: +0. Either it is written to dw, or there
-// is no dw and the accumulator takes it: acc = add(acc, dw).
+// is no dw and the accumulator takes it: acc = add(acc, dw). Of experts with the rows of several
+// sources, S = E * sources, it computes the E gradients of one source.
 struct Fp8LinearWeightGradient {
   static constexpr const char* kName = "fp8_linear_weight_gradient";
   In<e5m2> dy;                  // [out, P] transposed
@@ -135,9 +136,10 @@ struct Fp8LinearWeightGradient {
   In<float> x_scale;            // [1, S] 2^-kx
   In<std::int32_t> start = {};  // [1, S], or absent: one segment of P rows.
   In<std::int32_t> rows = {};   // [1, S] or absent.
-  Out<float> dw = {};           // [S * out, in] or absent.
-  Accum<float> acc = {};        // [S * out, in] or absent.
+  Out<float> dw = {};           // [S / sources * out, in] or absent.
+  Accum<float> acc = {};        // [S / sources * out, in] or absent.
   Scratch<std::uint8_t> workspace = {};
+  std::int32_t source = 0, sources = 1;
 };
 
 void check(const Fp8ClearAmax& op);

@@ -112,9 +112,6 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
      with_experts_apart<[](const Scenario& s) {
        return holds(s.offload.modules, OffloadModule::expert_fc1);
      }>},
-    // An expert's rows of different sources have exponents of their own.
-    {"parallel.expert", "with numerics fp8", false, "1",
-     with_experts_apart<[](const Scenario& s) { return holds(s.numerics, Numerics::fp8); }>},
     {"parallel.pipeline", "", true, "1", [](const Scenario& s) { return s.parallel.pipeline > 1; }},
     {"parallel.pipeline", "with cuda_graph.impl full_iteration", false, "1",
      with_stages<[](const Scenario& s) { return s.cuda_graph.impl == GraphImpl::full_iteration; }>},

@@ -270,22 +270,26 @@ struct WeightGradientTiles {
   bool wide;
 
   struct Tile {
-    int segment;
+    int result, segment;
     std::int64_t o0, k0;
     Fp8Tile<e5m2, e4m3> factors;
   };
   __device__ int down() const { return tiles_of_rows(op.dy.rows); }
   __device__ int of_segment() const { return down() * tiles_of_columns(op.x.rows); }
-  __device__ int count() const { return of_segment() * static_cast<int>(op.x_scale.cols); }
+  __device__ int count() const {
+    return of_segment() * (static_cast<int>(op.x_scale.cols) / op.sources);
+  }
   // The places of a segment in transposed codes begin at a multiple of 16, and end in code 00.
   __device__ Tile at(int n) const {
-    const int segment = n / of_segment(), own = n % of_segment();
+    const int result = n / of_segment(), own = n % of_segment();
+    const int segment = result * op.sources + op.source;
     const std::int64_t o0 = std::int64_t{own % down()} * kFp8TileRows;
     const std::int64_t k0 = std::int64_t{own / down()} * kFp8TileColumns;
     const RowSegments segments = segments_of(op, op.x.cols, op.x_scale.cols);
     const std::int64_t place = segments.listed() ? segments.place(segment) : 0;
     const std::int64_t depth = fp8_padded(segments.size(segment));
-    return {segment,
+    return {result,
+            segment,
             o0,
             k0,
             {{&lockstep::at(op.dy, o0, place), op.dy.pitch,
@@ -294,7 +298,7 @@ struct WeightGradientTiles {
               static_cast<int>(smaller(kFp8TileColumns, op.x.rows - k0)), depth}}};
   }
   __device__ WeightGradientEnding ending(const Tile& tile) const {
-    const std::int64_t row = tile.segment * op.dy.rows + tile.o0;
+    const std::int64_t row = tile.result * op.dy.rows + tile.o0;
     const bool adds = op.dw.data == nullptr;
     return {
         adds ? &lockstep::at(op.acc, row, tile.k0) : &lockstep::at(op.dw, row, tile.k0),
@@ -316,7 +320,7 @@ __global__ void __launch_bounds__(kFp8Threads, 1)
 
 void launch_weight_gradient(CudaQueue queue, const Fp8LinearWeightGradient& op) {
   const std::int64_t tiles =
-      op.x_scale.cols * tiles_of_rows(op.dy.rows) * tiles_of_columns(op.x.rows);
+      op.x_scale.cols / op.sources * tiles_of_rows(op.dy.rows) * tiles_of_columns(op.x.rows);
   launch_fp8_tiles(queue, tiles, fp8_weight_gradient, op, all_vectorizable(op.dw, op.acc));
 }
 

@@ -33,8 +33,9 @@ __global__ void exchange_layout(ExchangeLayout op) {
     at(op.answered, 0, from.place + k) = static_cast<std::int32_t>(from.row + k);
   }
   if (threadIdx.x != 0) return;
-  at(op.segment_start, peer, local) = from.row;
-  at(op.segment_rows, peer, local) = from.rows;
+  const std::int64_t list = op.by_expert ? local : peer, place = op.by_expert ? peer : local;
+  at(op.segment_start, list, place) = from.row;
+  at(op.segment_rows, list, place) = from.rows;
   if (peer != 0) return;
   const ExchangedRows last = rows_from(op, ranks - 1, local);
   at(op.own_start, 0, local) = from.row;

@@ -134,8 +134,10 @@ void run(HostQueue, const Fp8Exponent<F>& op) {
     op.scale.data[s] = fp8_power(-k);
   }
   for (std::int64_t s = 0; op.pending && s < segments; ++s) {
-    std::uint32_t& pending = op.pending.data[s / (segments / op.pending.cols)];
-    pending = std::max(pending, op.amax.data[s]);
+    const std::int64_t sources = segments / op.pending.cols, first = s / sources * sources;
+    const std::int64_t of = faulty("fp8-history-of-the-first-source", s, first);
+    std::uint32_t& pending = op.pending.data[s / sources];
+    pending = std::max(pending, op.amax.data[of]);
   }
 }
 
@@ -209,8 +211,10 @@ void product_of_rows(const Op& op, const In<A>& a, const In<B>& b, const In<floa
   const RowSegments segments = segments_of(op, a.rows, a_scale.cols);
   require_inside(segments);
   for (std::int64_t s = 0; s < segments.count; ++s) {
-    const std::int64_t expert = s / (segments.count / b_scale.cols), from = segments.first(s);
-    const float scale = mul(a_scale.data[s], b_scale.data[expert]);
+    const std::int64_t sources = segments.count / b_scale.cols, expert = s / sources;
+    const std::int64_t from = segments.first(s);
+    const std::int64_t of = faulty("fp8-rows-scaled-by-the-first-source", s, expert * sources);
+    const float scale = mul(a_scale.data[of], b_scale.data[expert]);
     const Fp8View<A> left{a.row(from), a.pitch};
     const Fp8View<B> right{b.row(expert * c.cols), b.pitch};
     dot8_product(fastest(), segments.size(s), c.cols, a.cols, left, right,
@@ -239,7 +243,7 @@ void run(HostQueue, const Fp8LinearInputGradient& op) {
 void run(HostQueue, const Fp8LinearWeightGradient& op) {
   const std::int64_t outputs = op.dy.rows, inputs = op.x.rows;
   const bool rounds = faulty("fp8-gradient-rounded-to-bf16", false, true);
-  for (std::int64_t s = 0; s < op.x_scale.cols; ++s) {
+  for (std::int64_t s = op.source; s < op.x_scale.cols; s += op.sources) {
     const RowSegments segments = segments_of(op, op.x.cols, op.x_scale.cols);
     const std::int64_t place = segments.listed() ? segments.place(s) : 0;
     const float scale = mul(op.dy_scale.data[s], op.x_scale.data[s]);
@@ -253,7 +257,7 @@ void run(HostQueue, const Fp8LinearWeightGradient& op) {
                      for (std::int64_t j = 0; j < columns; ++j) {
                        const float sum = tile[i * kDot8Lanes + j];
                        const float g = mul(rounds ? load(st<bf16>(sum)) : sum, scale);
-                       const std::int64_t o = s * outputs + top + i, k = first + j;
+                       const std::int64_t o = s / op.sources * outputs + top + i, k = first + j;
                        if (op.dw) op.dw.row(o)[k] = g;
                        if (op.acc) op.acc.row(o)[k] = add(op.acc.row(o)[k], g);
                      }

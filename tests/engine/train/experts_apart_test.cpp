@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "harness/checker/checker.h"
+#include "scenarios/fp8.h"
 #include "scenarios/pass_order.h"
 #include "scenarios/rules/check.h"
 #include "scenarios/schema/words.h"
@@ -43,19 +44,36 @@ void drop_none(Scenario& s) {
   s.model.moe.pad_to_capacity = false;
 }
 
-// Experts on 2, 3 and 6 ranks, with what `change` asks for in both runs.
-void expect_no_difference(const std::function<void(Scenario&)>& change) {
-  Scenario one = base();
-  change(one);
+// Rows of sources that differ, and exponents that move from step to step.
+Scenario base_of_fp8(Fp8Recipe recipe) {
+  Scenario s = base();
+  s.numerics = {Numerics::fp8};
+  s.model.pattern = "E*E";
+  s.fp8.recipe = recipe;
+  s.fp8.history = 2;
+  s.training.optimizer.lr = 0.02;
+  return s;
+}
+
+// Experts on several ranks of the scenario that has them on one.
+void expect_no_difference_from(const Scenario& one,
+                               const std::vector<std::int64_t>& numbers = {2, 3, 6}) {
   const auto data = open_data(one);
   const Outcome want = run_whole(one, *data);
-  for (const std::int64_t ranks : {2, 3, 6}) {
+  for (const std::int64_t ranks : numbers) {
     Scenario apart = one;
     apart.parallel.expert = ranks;
     ASSERT_TRUE(check_legality(apart).empty()) << ranks;
     ASSERT_TRUE(check_built(apart).empty()) << ranks;
     EXPECT_EQ(difference(want, run_whole(apart, *data)), "") << ranks << " ranks";
   }
+}
+
+// Experts on 2, 3 and 6 ranks, with what `change` asks for in both runs.
+void expect_no_difference(const std::function<void(Scenario&)>& change) {
+  Scenario one = base();
+  change(one);
+  expect_no_difference_from(one);
 }
 
 TEST(ExpertsApart, ChangeNoBitOfAnyStrategy) {
@@ -200,6 +218,104 @@ TEST(ExpertsApart, GoOnFromACheckpointOfOthers) {
         EXPECT_EQ(want.digest, end.digest) << word(strategy) << saves << " to " << loads;
         EXPECT_EQ(want.m, end.m) << word(strategy) << saves << " to " << loads;
         EXPECT_EQ(want.expert_biases, end.expert_biases) << saves << " to " << loads;
+      }
+    }
+  }
+}
+
+// Each source's rows have an exponent of their own, or that of earlier steps of all ranks.
+TEST(ExpertsApart, ChangeNoBitOfFp8) {
+  for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::delayed}) {
+    for (const Sharding strategy : kStrategies) {
+      for (const bool gathers : {false, true}) {
+        if (gathers && strategy == Sharding::no_shard) continue;
+        Scenario one = base_of_fp8(recipe);
+        one.fsdp.strategy = strategy;
+        one.fp8.param_gather = gathers;
+        one.fp8.weight_cache = gathers || strategy != Sharding::optim_grads_params;
+        expect_no_difference_from(one, {2, 6});
+        drop_none(one);
+        one.model.moe.host_sync = gathers;
+        expect_no_difference_from(one, {3});
+      }
+    }
+  }
+}
+
+TEST(ExpertsApart, ChangeNoBitOfFp8OnTwoAndFourRanks) {
+  for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::delayed}) {
+    Scenario one = base_of_fp8(recipe);
+    one.model.moe.capacity_factor = {700'000};
+    one.model.moe.pad_to_capacity = false;
+    one.parallel.data = 4;
+    one.fsdp.strategy = Sharding::optim;
+    expect_no_difference_from(one, {2, 4});
+  }
+}
+
+TEST(ExpertsApart, ChangeNoBitOfFp8ThatIsComputedAgain) {
+  for (const Recompute word : {Recompute::layernorm, Recompute::moe_act, Recompute::moe}) {
+    for (const bool drops : {true, false}) {
+      Scenario one = base_of_fp8(Fp8Recipe::current);
+      one.model.recompute = {word};
+      one.fp8.save_original_input = implied_original_inputs(one.model);
+      if (!drops) drop_none(one);
+      expect_no_difference_from(one, {2});
+    }
+  }
+  using enum Fp8Layer;
+  for (const Fp8Layer layer : {expert_fc1, expert_fc2, shared_fc1}) {
+    Scenario one = base_of_fp8(Fp8Recipe::current);
+    one.fp8.save_original_input = {layer};
+    expect_no_difference_from(one, {3});
+  }
+}
+
+TEST(ExpertsApart, ChangeNoBitOfFp8BesideGraphsAndStages) {
+  for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::delayed}) {
+    Scenario one = base_of_fp8(recipe);
+    one.cuda_graph.impl = GraphImpl::partial;
+    one.cuda_graph.modules = {GraphModule::attn, GraphModule::moe_router,
+                              GraphModule::moe_preprocess};
+    one.cuda_graph.evaluation = GraphEvaluation::replay;
+    one.cuda_graph.capture_passes = 1;
+    one.fsdp.strategy = Sharding::optim_grads_params;
+    one.fp8.param_gather = true;
+    expect_no_difference_from(one, {2});
+    Scenario staged = base_of_fp8(recipe);
+    staged.parallel.pipeline = 2;
+    staged.training.in_flight = scheduled_depth(staged);
+    staged.fsdp.strategy = Sharding::optim;
+    expect_no_difference_from(staged, {3});
+  }
+}
+
+// Histories and exponents of all experts are in every checkpoint, what is pending within a step.
+TEST(ExpertsApart, GoOnInFp8) {
+  for (const Sharding strategy : {Sharding::no_shard, Sharding::optim_grads_params}) {
+    Scenario one = base_of_fp8(Fp8Recipe::delayed);
+    one.fsdp.strategy = strategy;
+    one.fp8.param_gather = strategy != Sharding::no_shard;
+    one.training.eval_every = 0;
+    const auto data = open_data(one);
+    const Outcome want = run_whole(one, *data);
+    const TemporaryFolder folder;
+    for (const std::int64_t saves : {1, 3}) {
+      const std::string path = folder / std::to_string(saves);
+      Scenario first = one;
+      first.parallel.expert = saves;
+      Device device(open_device_under_test({}));
+      run_ranks(device, 6, 1, [&](Communicator& communicator) {
+        Trainer trainer(device, first, *data, {.communicator = &communicator});
+        trainer.step();
+        trainer.accumulate(2);
+        trainer.save(path);
+      });
+      for (const std::int64_t loads : {1, 2, 6}) {
+        Scenario second = one;
+        second.parallel.expert = loads;
+        EXPECT_EQ(want.digest, run_whole(second, *data, {}, nullptr, path).digest)
+            << word(strategy) << saves << " to " << loads;
       }
     }
   }

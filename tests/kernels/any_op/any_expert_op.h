@@ -192,6 +192,8 @@ inline void draw(OpBuilder& b, ExchangeLayout& op) {
     }
   }
   const std::int64_t places = ranks * (most + b.between(0, 3));
+  const bool by_expert = b.chance(2);
+  const std::int64_t lists = by_expert ? own : ranks;
   op = {.rows_of_ranks = b.place(ranks, experts, rows),
         .start = b.place(1, experts, start),
         .sent = b.out<std::int32_t>(1, places),
@@ -200,10 +202,11 @@ inline void draw(OpBuilder& b, ExchangeLayout& op) {
         .answered = b.out<std::int32_t>(1, places),
         .own_start = b.out<std::int32_t>(1, own),
         .own_rows = b.out<std::int32_t>(1, own),
-        .segment_start = b.out<std::int32_t>(ranks, own),
-        .segment_rows = b.out<std::int32_t>(ranks, own),
+        .segment_start = b.out<std::int32_t>(lists, experts / lists),
+        .segment_rows = b.out<std::int32_t>(lists, experts / lists),
         .rank = static_cast<std::int32_t>(rank),
-        .capacity = padded ? static_cast<std::int32_t>(capacity) : 0};
+        .capacity = padded ? static_cast<std::int32_t>(capacity) : 0,
+        .by_expert = by_expert};
 }
 template <class T>
 inline void draw(OpBuilder& b, MoveRows<T>& op) {

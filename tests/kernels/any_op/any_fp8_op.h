@@ -231,8 +231,9 @@ inline void draw(OpBuilder& b, Fp8LinearForward& op) {
         .y = b.out<bf16>(rows.rows, out)};
 }
 inline void draw(OpBuilder& b, Fp8LinearInputGradient& op) {
+  const std::int64_t out = drawn_depth(b);
   const DrawnRows rows(b);
-  const std::int64_t out = drawn_depth(b), in = b.chance(4) ? b.between(1, 160) : b.between(1, 40);
+  const std::int64_t in = b.chance(4) ? b.between(1, 160) : b.between(1, 40);
   op = {.dy = row_codes<e5m2>(b, rows, out),
         .w = place_codes(b, rows.experts * in, out,
                          drawn_codes<e4m3>(b, rows.experts * in, out, true)),
@@ -253,10 +254,12 @@ inline void draw(OpBuilder& b, Fp8LinearWeightGradient& op) {
         .x_scale = drawn_scales(b, rows.segments),
         .start = rows.start,
         .rows = rows.sizes};
+  op.sources = static_cast<std::int32_t>(rows.segments / rows.experts);
+  op.source = static_cast<std::int32_t>(b.between(0, op.sources - 1));
   if (b.chance(2)) {
-    op.acc = b.values(rows.segments * out, in);
+    op.acc = b.values(rows.experts * out, in);
   } else {
-    op.dw = b.out<float>(rows.segments * out, in);
+    op.dw = b.out<float>(rows.experts * out, in);
   }
 }
 

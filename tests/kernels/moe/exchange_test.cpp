@@ -21,7 +21,7 @@ Tensor<std::int32_t> row(Ints& values) {
 struct Places {
   // `rows` has those of every source, [X, E]; `capacity` is 0 if nothing is padded.
   Places(Ints rows, std::int64_t ranks, std::int32_t rank, std::int32_t capacity,
-         std::int64_t places)
+         std::int64_t places, bool by_expert = false)
       : rows(std::move(rows)), rank(rank) {
     const auto experts = std::ssize(this->rows) / ranks;
     const std::int64_t own = experts / ranks;
@@ -41,6 +41,7 @@ struct Places {
     own_rows.resize(own);
     segment_start.resize(experts);
     segment_rows.resize(experts);
+    const std::int64_t lists = by_expert ? own : ranks;
     const ExchangeLayout op{.rows_of_ranks = tensor(this->rows.data(), ranks, experts),
                             .start = row(start),
                             .sent = row(sent),
@@ -49,10 +50,11 @@ struct Places {
                             .answered = row(answered),
                             .own_start = row(own_start),
                             .own_rows = row(own_rows),
-                            .segment_start = tensor(segment_start.data(), ranks, own),
-                            .segment_rows = tensor(segment_rows.data(), ranks, own),
+                            .segment_start = tensor(segment_start.data(), lists, experts / lists),
+                            .segment_rows = tensor(segment_rows.data(), lists, experts / lists),
                             .rank = rank,
-                            .capacity = capacity};
+                            .capacity = capacity,
+                            .by_expert = by_expert};
     check(op);
     run(HostQueue{}, op);
   }
@@ -98,6 +100,15 @@ TEST(ExchangeLayout, PutsSourcesOfAnExpertOneBehindTheOther) {
   EXPECT_EQ(second.segment_start, (Ints{0, 1, 1, 4}));
   EXPECT_EQ(second.own_start, (Ints{0, 1}));
   EXPECT_EQ(second.own_rows, (Ints{1, 5}));
+}
+
+TEST(ExchangeLayout, ListsSegmentsAsTheyLie) {
+  const Places first({2, 0, 1, 3, 1, 1, 0, 2}, 2, 0, 0, 4, true);
+  EXPECT_EQ(first.segment_start, (Ints{0, 2, 3, 3}));
+  EXPECT_EQ(first.segment_rows, (Ints{2, 1, 0, 1}));
+  const Places padded({2, 0, 1, 2, 1, 1, 0, 2}, 2, 1, 2, 4, true);
+  EXPECT_EQ(padded.segment_start, (Ints{0, 2, 4, 6}));
+  EXPECT_EQ(padded.segment_rows, (Ints{1, 0, 2, 2}));
 }
 
 TEST(ExchangeLayout, GivesEachSourceItsCapacityIfPadded) {

@@ -137,6 +137,7 @@ struct Layer {
   std::vector<e5m2> y8 = {}, y8t = {};
   std::vector<bf16> y = {}, dx = {};
   std::vector<float> dw = {}, acc = {};
+  std::vector<std::vector<float>> dw_of_sources = {};  // For each of the S / E sources.
 
   std::int64_t segments() const {
     return start.empty() ? 1 : static_cast<std::int64_t>(start.size());
@@ -220,6 +221,15 @@ struct Layer {
     gradient.dw = {};
     gradient.acc = view(acc, s * out, in);
     checked_run(gradient);
+    gradient.acc = {};
+    gradient.sources = static_cast<I>(s / experts);
+    dw_of_sources.assign(static_cast<std::size_t>(gradient.sources), {});
+    for (; gradient.source < gradient.sources; ++gradient.source) {
+      std::vector<float>& of = at(dw_of_sources, gradient.source);
+      of.assign(static_cast<std::size_t>(experts * out * in), quiet_nan());
+      gradient.dw = view(of, experts * out, in);
+      checked_run(gradient);
+    }
   }
 };
 std::vector<bf16> bf16_words(const std::vector<std::uint16_t>& all) {
@@ -353,6 +363,23 @@ TEST(Fp8Ops, TreatEachSegmentAsAMatrixOfItsOwn) {
     for (std::int64_t c = 0; c < 40; ++c) ASSERT_EQ(at(all.y, r * 40 + c).bits, 0);
     for (std::int64_t c = 0; c < 24; ++c) ASSERT_EQ(at(all.dx, r * 24 + c).bits, 0);
   }
+}
+
+// The gradients of one source are those of its segments, one expert below the other.
+TEST(Fp8Ops, HaveTheWeightGradientsOfEachSource) {
+  Layer two = gradient_layer();
+  two.start = {0, 33}, two.counts = {33, 167};
+  two.run_all();
+  EXPECT_EQ(bits_of(two.dw_of_sources.at(0)), (std::vector<std::uint32_t>{0xc4353000}));
+  EXPECT_EQ(bits_of(two.dw_of_sources.at(1)), (std::vector<std::uint32_t>{0x44460600}));
+  Layer four = gradient_layer();
+  four.experts = 2;
+  four.w = bf16_words({0x3f80, 0x3f80});
+  four.start = {0, 33, 80, 81}, four.counts = {33, 47, 1, 119};
+  four.run_all();
+  ASSERT_EQ(four.dw_of_sources.size(), 2u);
+  for (std::size_t s = 0; s < 4; ++s)
+    EXPECT_EQ(bits(four.dw_of_sources.at(s % 2).at(s / 2)), bits(four.dw.at(s))) << s;
 }
 
 // Words accumulate, and the exponents of recipe delayed come from what an expert holds.

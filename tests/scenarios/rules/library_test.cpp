@@ -409,6 +409,15 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
        }},
       {"experts over ranks computed again",
        [](auto& s) { return expert_ranks(s) > 1 && holds(s.model.recompute, Recompute::moe); }},
+      {"experts over ranks in fp8 with exponents of the rows at hand",
+       [](auto& s) {
+         return expert_ranks(s) > 1 && expert_replicas(s) > 1 && multiplies_fp8(s) &&
+                s.fp8.recipe == Fp8Recipe::current && s.fp8.param_gather;
+       }},
+      {"experts over ranks in fp8 with exponents of earlier steps",
+       [](auto& s) {
+         return expert_ranks(s) > 1 && multiplies_fp8(s) && s.fp8.recipe == Fp8Recipe::delayed;
+       }},
       {"experts over ranks that save and load",
        [](auto& s) { return expert_ranks(s) > 1 && !s.training.resume_at.empty(); }},
       {"chunks with a tied weight",
