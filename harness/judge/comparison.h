@@ -143,6 +143,8 @@ class StepComparison : public StepListener {
   void compare(std::int64_t order, JudgeKind judge, FirstDifference where,
                std::span<const float> got, std::span<const float> want, std::int64_t cols,
                bool rows_of_pack = false, std::int64_t first = 0);
+  // Notes an amax of Inf or NaN that the oracle has, of experts that other ranks multiply.
+  void look_for_infinite(std::int64_t order, int microbatch, const oracle::Tensor& tensor);
   // Compares this rank's elements of a tensor with those of the whole one.
   void compare_part(std::int64_t order, JudgeKind judge, FirstDifference where,
                     const ParameterView& view, std::span<const float> got,

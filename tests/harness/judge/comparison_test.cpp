@@ -4,7 +4,9 @@
 
 #include <limits>
 
+#include "harness/judge/runner.h"
 #include "harness/judge/seen_difference.h"
+#include "scenarios/rules/check.h"
 
 namespace lockstep {
 namespace {
@@ -466,6 +468,29 @@ TEST_F(ComparisonTest, TensorsThatAreGoneAreNotRead) {
   live_ = false;
   engine_.microbatches[0].activations[0].values[0] = 9;
   EXPECT_FALSE(run().has_value());
+}
+
+// Codes of an Inf are finite, so that the amax alone tells. No rank shows it of experts over ranks.
+TEST(AmaxesOfExperts, OfAnInfAreAViolation) {
+  Scenario s;
+  s.name = "inf";
+  s.numerics = {Numerics::fp8};
+  s.model.pattern = "E";
+  s.model.hidden = 32;
+  s.model.moe.capacity_factor.reset();
+  s.model.moe.pad_to_capacity = false;
+  s.training.steps = 2;
+  s.training.optimizer.lr = 1e18;
+  s.training.optimizer.clip = 0;
+  s.cuda_graph.impl = GraphImpl::none;
+  s.parallel.data = 2;
+  for (const std::int64_t ranks : {1, 2}) {
+    s.parallel.expert = ranks;
+    ASSERT_TRUE(check_legality(s).empty());
+    const CaseResult result = judge_case(s, {});
+    EXPECT_EQ(result.verdict, Verdict::violated);
+    EXPECT_EQ(result.reason, "layers.0.expert_fc2.x_amax holds an Inf") << ranks;
+  }
 }
 
 }  // namespace
