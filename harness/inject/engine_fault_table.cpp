@@ -145,7 +145,7 @@ constexpr std::array kEngineFaults{
     FaultRow{"fp8-original-input-reused-early", kReuse, "bits; hazard; contract"},
     FaultRow{"fp8-rolls-in-every-pass", kOrder, "activation: history dy_k x_k w_k; bits; costs"},
     FaultRow{"fp8-scaling-of-stages-in-one-place", kResume,
-             "activation: history _k; bits; exception"},
+             "activation: history _k; bits; failed"},
     FaultRow{"fp8-shards-not-quantised-at-a-load", kResume, "bits; weights: checkpoint",
              kNeedsShards},
     FaultRow{"fp8-shards-quantised-before-the-exchange", kLaunch, "activation: w_k w8; bits",

@@ -38,8 +38,12 @@ std::vector<Reason> reasons_of(const DeviceFault& fault) {
       return {order, bits, entry, fork};
     case DeviceOperator::drop_copy:
       // The host goes by rows of another microbatch: too many change no bit, but what is moved.
-      return {
-          unwritten, bits, entry, {JudgeKind::vacuous, {"rows that the oracle's experts have"}}};
+      // Ranks that go by different counts exchange different numbers of rows.
+      return {unwritten,
+              bits,
+              entry,
+              {JudgeKind::vacuous, {"rows that the oracle's experts have"}},
+              {JudgeKind::collective, {"ranks call different collectives"}}};
     case DeviceOperator::drop_fill:
       return {unwritten, bits, entry};
     case DeviceOperator::drop_op:
