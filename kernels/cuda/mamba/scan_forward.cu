@@ -1,7 +1,6 @@
 #include "kernels/cuda/mamba/scan_bf16.cuh"
 #include "kernels/cuda/mamba/scan_tiles_chunk_states.cuh"
-#include "kernels/cuda/mamba/scan_tiles_row_outputs.cuh"
-#include "kernels/cuda/mamba/scan_tiles_states.cuh"
+#include "kernels/cuda/mamba/scan_tiles_outputs.cuh"
 
 namespace lockstep {
 namespace {
@@ -49,23 +48,10 @@ __global__ void __launch_bounds__(kThreads, 1) scan_forward_bf16(ScanForward<bf1
   });
 }
 
-// Grid: (chunk, group, part of its heads).
-__global__ void __launch_bounds__(kThreads, 2) tile_outputs(ScanForward<bf16> op) {
-  pdl_begin();
-  extern __shared__ __align__(16) std::byte memory[];
-  RowShared& shared = *reinterpret_cast<RowShared*>(memory);
-  each_chunk(op, [&](const Chunk& chunk) {
-    give_outputs(shared, op, chunk,
-                 block_heads(op, static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z)));
-  });
-}
-
 void run_in_tiles(CudaQueue queue, const ScanForward<bf16>& op) {
   using Op = ScanForward<bf16>;
   const unsigned chunks = chunks_in_grid(op);
   const auto heads = static_cast<unsigned>(op.heads);
-  const dim3 row_grid(chunks, static_cast<unsigned>(op.groups),
-                      static_cast<unsigned>(head_parts(op)));
   if (grows_at_once(op)) {
     launch_tiles<GrowthShared>(queue, dim3(chunks, heads), kDecayThreads, tile_growths<Op>, op);
     launch(queue, walk_grid(op), dim3(kThreads), kPdl, tile_grown_states, op);
@@ -73,7 +59,7 @@ void run_in_tiles(CudaQueue queue, const ScanForward<bf16>& op) {
     launch(queue, dim3(chunks, heads), dim3(kDecayThreads), kPdl, tile_decays<Op>, op);
     launch_tiles<WalkShared>(queue, walk_grid(op), kWalkThreads, tile_states<Op>, op);
   }
-  launch_tiles<RowShared>(queue, row_grid, kThreads, tile_outputs, op);
+  launch_outputs(queue, op);
 }
 
 }  // namespace

@@ -62,11 +62,15 @@ __device__ __forceinline__ bf16* stored_dstate(const ScanBackward<bf16>& op, std
                                                int head) {
   return reinterpret_cast<bf16*>(head_part(op.dstates, chunk, head));
 }
+// x_column of a head.
+__device__ __forceinline__ std::int64_t head_column(int head) {
+  return static_cast<std::int64_t>(head) * kTileHead;
+}
 // dt_j and cs_j of the forward scan. A head's 64 channels of a row of y hold 32 fp32.
 __device__ __forceinline__ float& decay_place(const ScanForward<bf16>& op, const Chunk& chunk,
                                               int head, int k) {
   bf16* const row =
-      op.y.data + (chunk.start + k / (kTileHead / 2)) * op.y.pitch + x_column(op, head);
+      op.y.data + (chunk.start + k / (kTileHead / 2)) * op.y.pitch + head_column(head);
   return reinterpret_cast<float*>(row)[k % (kTileHead / 2)];
 }
 __device__ __forceinline__ float& dt_place(const ScanForward<bf16>& op, const Chunk& chunk,

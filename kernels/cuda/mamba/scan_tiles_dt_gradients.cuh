@@ -89,7 +89,7 @@ static __global__ void __launch_bounds__(kThreads) tile_partial_sums(ScanBackwar
   const std::int64_t last = smaller(op.row_document.cols, first + kRowBlock);
   for (std::int64_t column = threadIdx.x; column < 3ll * op.heads; column += kThreads) {
     float p = 0.0f;
-#pragma unroll 8
+#pragma unroll 32
     for (std::int64_t i = first; i < last; ++i) {
       if (at(op.row_document, 0, i) >= 0) p = add(p, at(op.rows, i, column));
     }

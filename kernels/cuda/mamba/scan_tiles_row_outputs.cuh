@@ -1,4 +1,4 @@
-// The outputs of each row of a chunk, in tiles: y, or in the backward scan h, its sum with dy. One
+// The outputs of each row of a chunk in the backward scan, in tiles: h, the sum of y~ with dy. One
 // block of eight warps per (chunk, group, four heads). C B^T of the group lies in shared memory.
 // While one of a multiprocessor's two blocks waits for the next head's operands, the other
 // computes.
@@ -161,10 +161,9 @@ __device__ __forceinline__ void outputs(WarpSum<8>& y, const RowShared& shared,
   end_chains(y);
 }
 
-// Forward: y. Backward: h_i of each row, from a recomputed y~.
-template <class Op>
-__device__ __forceinline__ void give_outputs(RowShared& shared, const Op& op, const Chunk& chunk,
-                                             const BlockHeads& heads) {
+// h_i of each row, from a recomputed y~.
+__device__ __forceinline__ void give_outputs(RowShared& shared, const ScanBackward<bf16>& op,
+                                             const Chunk& chunk, const BlockHeads& heads) {
   start_rows(shared.others, op.xbc, chunk, b_column(op, heads.group));
   close_copies();
   std::uint32_t c[kStateSteps][4];
@@ -186,17 +185,9 @@ __device__ __forceinline__ void give_outputs(RowShared& shared, const Op& op, co
     if (first >= chunk.rows) continue;
     WarpSum<8> y;
     outputs(y, shared, c);
-    if constexpr (std::is_same_v<Op, ScanForward<bf16>>) {
-      const float d = at(op.d, 0, head);
-      const OwnChannels own_x(op.xbc, chunk, x_column(op, head));
-      bf16* const to = op.y.data + (chunk.start + first) * op.y.pitch + x_column(op, head);
-      store_rows(shared.out[warp_index()], to, op.y.pitch, chunk.rows - first,
-                 [&](int x, int e) { return fma(d, own_x(x, e), y.c[x][e]); });
-    } else {
-      const OwnChannels own_dy(op.dy, chunk, x_column(op, head));
-      sum_channels(op, chunk, head, kSumH,
-                   [&](int x, int e) { return fma(own_dy(x, e), y.c[x][e], 0.0f); });
-    }
+    const OwnChannels own_dy(op.dy, chunk, x_column(op, head));
+    sum_channels(op, chunk, head, kSumH,
+                 [&](int x, int e) { return fma(own_dy(x, e), y.c[x][e], 0.0f); });
   }
 }
 

@@ -107,7 +107,7 @@ struct RowsAhead {
   __device__ __forceinline__ void load(const Op& op, const In<bf16>& from, const Chunk& chunk,
                                        int head) {
     const bf16* const own =
-        row_of(from, chunk, x_column(op, head)) + row() * from.pitch + 8 * piece();
+        row_of(from, chunk, head_column(head)) + row() * from.pitch + 8 * piece();
 #pragma unroll
     for (int i = 0; i < kTileRows / kStride; ++i) {
       eight[i] = row() + kStride * i < chunk.rows
@@ -121,12 +121,15 @@ struct RowsAhead {
   }
   // The rows in their panel, each multiplied by its factor and rounded.
   __device__ __forceinline__ void store(std::uint32_t to, const float (&factor)[kTileRows]) {
-    to += panel_place(row(), piece());
 #pragma unroll
     for (int i = 0; i < kTileRows / kStride; ++i) {
       const float f = factor[row() + kStride * i];
 #pragma unroll
       for (std::uint32_t& pair : eight[i].pairs) pair = scaled_pair(pair, f);
+    }
+    to += panel_place(row(), piece());
+#pragma unroll
+    for (int i = 0; i < kTileRows / kStride; ++i) {
       asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + kStride * i * kPanelRow),
                    "r"(eight[i].pairs[0]), "r"(eight[i].pairs[1]), "r"(eight[i].pairs[2]),
                    "r"(eight[i].pairs[3])
