@@ -30,23 +30,35 @@ def product(a, b):
 
 
 @triton.jit
-def conv_sum(x, stride, weight, bias, rows, row, channel, inside, here, W: tl.constexpr):
-    total = tl.load(bias + channel, mask=inside, other=0.0)[None, :] + tl.zeros([row.shape[0], channel.shape[0]], tl.float32)
-    for k in tl.static_range(W):
-        near = (row < rows)[:, None] & (here >= k)[:, None] & inside[None, :]
-        tap = tl.load(weight + channel * W + (W - 1 - k), mask=inside, other=0.0)[None, :]
-        total += tap * tl.load(x + (row - k)[:, None] * stride + channel[None, :], mask=near, other=0.0).to(tl.float32)
-    return total
+def tap_weight(weight, channel, inside, k, W: tl.constexpr):
+    """Of the row `k` back; 0 where the width has no such tap."""
+    return tl.load(weight + channel * W + (W - 1 - k), mask=inside & (k < W), other=0.0)[None, :]
 
 
 @triton.jit
-def conv_forward_kernel(x, stride, weight, bias, position, y, rows, channels, W: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
-    row, channel = tl.program_id(0) * R + tl.arange(0, R), tl.program_id(1) * C + tl.arange(0, C)
+def tap_of(x, stride, row, channel, inside, reads, k, W: tl.constexpr):
+    """Row `k` before each row, where that row reads it."""
+    near = (reads & (k < W))[:, None] & inside[None, :]
+    return tl.load(x + (row - k)[:, None] * stride + channel[None, :], mask=near, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def conv_forward_kernel(x, stride, weight, bias, position, y, rows, channels, turns, W: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
+    channel = tl.program_id(1) * C + tl.arange(0, C)
     inside = channel < channels
-    here = tl.load(position + row, mask=row < rows, other=-1)
-    total = conv_sum(x, stride, weight, bias, rows, row, channel, inside, here, W)
-    where = (row < rows)[:, None] & inside[None, :]
-    tl.store(y + row[:, None] * channels + channel[None, :], (total * tl.sigmoid(total)).to(tl.bfloat16), mask=where)
+    w0, w1 = tap_weight(weight, channel, inside, 0, W), tap_weight(weight, channel, inside, 1, W)
+    w2, w3 = tap_weight(weight, channel, inside, 2, W), tap_weight(weight, channel, inside, 3, W)
+    start = tl.load(bias + channel, mask=inside, other=0.0)[None, :].to(tl.float32)
+    for turn in range(turns):
+        row = (tl.program_id(0) * turns + turn) * R + tl.arange(0, R)
+        here = tl.load(position + row, mask=row < rows, other=-1)
+        x0 = tap_of(x, stride, row, channel, inside, here >= 0, 0, W)
+        x1 = tap_of(x, stride, row, channel, inside, here >= 1, 1, W)
+        x2 = tap_of(x, stride, row, channel, inside, here >= 2, 2, W)
+        x3 = tap_of(x, stride, row, channel, inside, here >= 3, 3, W)
+        total = start + w0 * x0 + w1 * x1 + w2 * x2 + w3 * x3
+        where = (row < rows)[:, None] & inside[None, :]
+        tl.store(y + row[:, None] * channels + channel[None, :], (total * tl.sigmoid(total)).to(tl.bfloat16), mask=where)
 
 
 @triton.jit
@@ -55,58 +67,92 @@ def conv_slope_kernel(x, stride, weight, bias, position, dy, dz, sums, rows, cha
     """dz = dy * silu'(sum), and for each block of rows the sums over them of the gradients of weight and bias."""
     channel = tl.program_id(1) * C + tl.arange(0, C)
     inside = channel < channels
-    lane = tl.arange(0, 8)  # The W taps, then the bias.
-    kept = tl.zeros([8, C], tl.float32)
+    w0, w1 = tap_weight(weight, channel, inside, 0, W), tap_weight(weight, channel, inside, 1, W)
+    w2, w3 = tap_weight(weight, channel, inside, 2, W), tap_weight(weight, channel, inside, 3, W)
+    start = tl.load(bias + channel, mask=inside, other=0.0)[None, :].to(tl.float32)
+    of_bias = tl.zeros([R, C], tl.float32)  # Summed over rows once, at the end.
+    g0, g1 = tl.zeros([R, C], tl.float32), tl.zeros([R, C], tl.float32)
+    g2, g3 = tl.zeros([R, C], tl.float32), tl.zeros([R, C], tl.float32)
     for turn in range(turns):
         row = (tl.program_id(0) * turns + turn) * R + tl.arange(0, R)
         here = tl.load(position + row, mask=row < rows, other=-1)
-        total = conv_sum(x, stride, weight, bias, rows, row, channel, inside, here, W)
         where = (row < rows)[:, None] & inside[None, :]
-        gate = tl.sigmoid(total)
         slope = tl.load(dy + row[:, None] * channels + channel[None, :], mask=where, other=0.0).to(tl.float32)
+        x0 = tap_of(x, stride, row, channel, inside, here >= 0, 0, W)
+        x1 = tap_of(x, stride, row, channel, inside, here >= 1, 1, W)
+        x2 = tap_of(x, stride, row, channel, inside, here >= 2, 2, W)
+        x3 = tap_of(x, stride, row, channel, inside, here >= 3, 3, W)
+        total = start + w0 * x0 + w1 * x1 + w2 * x2 + w3 * x3
+        gate = tl.sigmoid(total)
         slope *= gate * (1 + total * (1 - gate))
         tl.store(dz + row[:, None] * channels + channel[None, :], slope.to(tl.bfloat16), mask=where)
-        kept += tl.where(lane[:, None] == W, tl.sum(slope, 0)[None, :], 0.0)
-        for k in tl.static_range(W):
-            near = where & (here >= k)[:, None]
-            tap = tl.load(x + (row - k)[:, None] * stride + channel[None, :], mask=near, other=0.0).to(tl.float32)
-            kept += tl.where(lane[:, None] == W - 1 - k, tl.sum(slope * tap, 0)[None, :], 0.0)
-    tl.store(sums + (tl.program_id(0) * 8 + lane)[:, None] * channels + channel[None, :], kept, mask=inside[None, :])
+        of_bias += slope
+        g0 += slope * x0
+        g1 += slope * x1
+        g2 += slope * x2
+        g3 += slope * x3
+    place = sums + tl.program_id(0) * (W + 1) * channels + channel  # The W taps, then the bias.
+    tl.store(place + W * channels, tl.sum(of_bias, 0), mask=inside)
+    tl.store(place + (W - 1) * channels, tl.sum(g0, 0), mask=inside)
+    if W > 1:
+        tl.store(place + (W - 2) * channels, tl.sum(g1, 0), mask=inside)
+    if W > 2:
+        tl.store(place + (W - 3) * channels, tl.sum(g2, 0), mask=inside)
+    if W > 3:
+        tl.store(place + (W - 4) * channels, tl.sum(g3, 0), mask=inside)
 
 
 @triton.jit
-def conv_input_kernel(dz, weight, position, dx, stride, rows, channels, W: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
-    row, channel = tl.program_id(0) * R + tl.arange(0, R), tl.program_id(1) * C + tl.arange(0, C)
+def later_reads(position, row, rows, k):
+    """Whether the row `k` behind each row reads it."""
+    return tl.load(position + row + k, mask=row + k < rows, other=-1) >= k
+
+
+@triton.jit
+def conv_input_kernel(dz, weight, position, dx, stride, rows, channels, turns, W: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
+    channel = tl.program_id(1) * C + tl.arange(0, C)
     inside = channel < channels
-    total = tl.zeros([R, C], tl.float32)
-    for k in tl.static_range(W):
-        later = row + k
-        reads = (later < rows) & (tl.load(position + later, mask=later < rows, other=-1) >= k)
-        tap = tl.load(weight + channel * W + (W - 1 - k), mask=inside, other=0.0)[None, :]
-        total += tap * tl.load(dz + later[:, None] * channels + channel[None, :], mask=reads[:, None] & inside[None, :],
-                               other=0.0).to(tl.float32)
-    tl.store(dx + row[:, None] * stride + channel[None, :], total.to(tl.bfloat16), mask=(row < rows)[:, None] & inside[None, :])
+    w0, w1 = tap_weight(weight, channel, inside, 0, W), tap_weight(weight, channel, inside, 1, W)
+    w2, w3 = tap_weight(weight, channel, inside, 2, W), tap_weight(weight, channel, inside, 3, W)
+    for turn in range(turns):
+        row = (tl.program_id(0) * turns + turn) * R + tl.arange(0, R)
+        # tap_of reads k before a row: k behind `row` is k before `row + 2 k`.
+        z0 = tap_of(dz, channels, row, channel, inside, later_reads(position, row, rows, 0), 0, W)
+        z1 = tap_of(dz, channels, row + 2, channel, inside, later_reads(position, row, rows, 1), 1, W)
+        z2 = tap_of(dz, channels, row + 4, channel, inside, later_reads(position, row, rows, 2), 2, W)
+        z3 = tap_of(dz, channels, row + 6, channel, inside, later_reads(position, row, rows, 3), 3, W)
+        total = w0 * z0 + w1 * z1 + w2 * z2 + w3 * z3
+        where = (row < rows)[:, None] & inside[None, :]
+        tl.store(dx + row[:, None] * stride + channel[None, :], total.to(tl.bfloat16), mask=where)
+
+
+CONV_ROWS, CONV_CHANNELS, CONV_TURNS = 16, 64, 16  # A program's tile, and how many of them it walks.
+
+
+def conv_grid(rows, channels):
+    return triton.cdiv(rows, CONV_ROWS * CONV_TURNS), triton.cdiv(channels, CONV_CHANNELS)
 
 
 def conv_forward(x, weight, bias, position):
     rows, channels = x.shape
+    assert weight.shape[1] <= 4
     y = torch.empty(rows, channels, dtype=torch.bfloat16, device=x.device)
-    grid = (triton.cdiv(rows, 32), triton.cdiv(channels, 128))
-    conv_forward_kernel[grid](x, x.stride(0), weight, bias, position, y, rows, channels, weight.shape[1], 32, 128, num_warps=8)
+    conv_forward_kernel[conv_grid(rows, channels)](x, x.stride(0), weight, bias, position, y, rows, channels, CONV_TURNS,
+                                                   weight.shape[1], CONV_ROWS, CONV_CHANNELS, num_warps=4)
     return y
 
 
 def conv_backward(x, weight, bias, position, dy, dx):
     """Writes dx; returns the gradients of weight and bias."""
     rows, channels = x.shape
-    width, turns = weight.shape[1], 8
+    width, grid = weight.shape[1], conv_grid(rows, channels)
+    assert width <= 4
     dz = torch.empty_like(dy)
-    blocks = triton.cdiv(rows, 32 * turns)
-    sums = torch.empty(blocks, 8, channels, dtype=torch.float32, device=x.device)
-    conv_slope_kernel[blocks, triton.cdiv(channels, 128)](x, x.stride(0), weight, bias, position, dy, dz, sums, rows, channels, turns,
-                                                          width, 32, 128, num_warps=8)
-    grid = (triton.cdiv(rows, 32), triton.cdiv(channels, 128))
-    conv_input_kernel[grid](dz, weight, position, dx, dx.stride(0), rows, channels, width, 32, 128, num_warps=8)
+    sums = torch.empty(grid[0], width + 1, channels, dtype=torch.float32, device=x.device)
+    conv_slope_kernel[grid](x, x.stride(0), weight, bias, position, dy, dz, sums, rows, channels, CONV_TURNS,
+                            width, CONV_ROWS, CONV_CHANNELS, num_warps=4)
+    conv_input_kernel[grid](dz, weight, position, dx, dx.stride(0), rows, channels, CONV_TURNS,
+                            width, CONV_ROWS, CONV_CHANNELS, num_warps=4)
     total = sums.sum(0)
     return total[:width].t(), total[width]
 
@@ -177,18 +223,48 @@ def scan_states_kernel(left, left_stride, right, right_stride, right_column, dt,
 
 
 @triton.jit
+def pass_inputs(states, cs, document, head, e, rows, heads, chunks, size, i, BACKWARD: tl.constexpr, Q: tl.constexpr):
+    """Of the `i`-th chunk on the way: its own contribution, and what it leaves of the state."""
+    chunk, there = chunks - 1 - i if BACKWARD else i, i < chunks
+    place = states + (chunk * heads + head) * size + e
+    end = chunk * Q + Q - 1
+    own = tl.load(place, mask=there & (e < size), other=0.0)
+    last = tl.load(document + end, mask=there, other=-1)
+    before = tl.load(document + chunk * Q - 1, mask=there & (chunk > 0), other=-2)
+    left = tl.load(cs + head * rows + end, mask=there, other=0.0)
+    return own, tl.where(last == before, tl.exp(left), 0.0)
+
+
+@triton.jit
+def pass_store(states, state, head, e, heads, chunks, size, i, BACKWARD: tl.constexpr):
+    chunk = chunks - 1 - i if BACKWARD else i
+    tl.store(states + (chunk * heads + head) * size + e, state.to(tl.bfloat16), mask=(i < chunks) & (e < size))
+
+
+@triton.jit
 def scan_pass_kernel(states, cs, document, rows, heads, chunks, size, BACKWARD: tl.constexpr, Q: tl.constexpr, BLOCK: tl.constexpr):
-    """In place: a chunk's own contribution becomes the state before the chunk, or the gradient of the state behind it."""
+    """In place: a chunk's own contribution becomes the state before the chunk, or the gradient of the state behind it. Four chunks
+    are on their way from memory while the four before them are passed."""
     head, e = tl.program_id(0), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     state = tl.zeros([BLOCK], tl.float32)
-    for i in range(chunks):
-        chunk = chunks - 1 - i if BACKWARD else i
-        place = states + (chunk * heads + head) * size + e
-        own = tl.load(place).to(tl.float32)
-        tl.store(place, state.to(tl.bfloat16))
-        goes_on = tl.load(document + chunk * Q + Q - 1) == tl.load(document + chunk * Q - 1, mask=chunk > 0, other=-2)
-        left = tl.exp(tl.load(cs + head * rows + chunk * Q + Q - 1))
-        state = own + tl.where(goes_on, left, 0.0) * state
+    a0, f0 = pass_inputs(states, cs, document, head, e, rows, heads, chunks, size, 0, BACKWARD, Q)
+    a1, f1 = pass_inputs(states, cs, document, head, e, rows, heads, chunks, size, 1, BACKWARD, Q)
+    a2, f2 = pass_inputs(states, cs, document, head, e, rows, heads, chunks, size, 2, BACKWARD, Q)
+    a3, f3 = pass_inputs(states, cs, document, head, e, rows, heads, chunks, size, 3, BACKWARD, Q)
+    for i in range(0, chunks, 4):
+        b0, h0 = pass_inputs(states, cs, document, head, e, rows, heads, chunks, size, i + 4, BACKWARD, Q)
+        b1, h1 = pass_inputs(states, cs, document, head, e, rows, heads, chunks, size, i + 5, BACKWARD, Q)
+        b2, h2 = pass_inputs(states, cs, document, head, e, rows, heads, chunks, size, i + 6, BACKWARD, Q)
+        b3, h3 = pass_inputs(states, cs, document, head, e, rows, heads, chunks, size, i + 7, BACKWARD, Q)
+        pass_store(states, state, head, e, heads, chunks, size, i, BACKWARD)
+        state = a0.to(tl.float32) + f0 * state
+        pass_store(states, state, head, e, heads, chunks, size, i + 1, BACKWARD)
+        state = a1.to(tl.float32) + f1 * state
+        pass_store(states, state, head, e, heads, chunks, size, i + 2, BACKWARD)
+        state = a2.to(tl.float32) + f2 * state
+        pass_store(states, state, head, e, heads, chunks, size, i + 3, BACKWARD)
+        state = a3.to(tl.float32) + f3 * state
+        a0, f0, a1, f1, a2, f2, a3, f3 = b0, h0, b1, h1, b2, h2, b3, h3
 
 
 @tuned("rows", "Q", "P", "N")
@@ -314,8 +390,9 @@ class Scan:
         scan_states_kernel[self.chunks, self.heads](left, left.stride(0), right, right.stride(0), column, dt, cs, document, states,
                                                     self.rows, self.heads, self.per_group, backward, self.q, self.p, self.n)
         size = self.p * self.n
-        block = min(512, size)
-        scan_pass_kernel[self.heads, size // block](states, cs, document, self.rows, self.heads, self.chunks, size, backward, self.q, block)
+        block = min(256, size)
+        scan_pass_kernel[self.heads, size // block](states, cs, document, self.rows, self.heads, self.chunks, size, backward, self.q, block,
+                                              num_warps=1)
         return states
 
     def backward(self, saved, xbc, raw, bias, a_log, d, document, dy, dxbc, draw):

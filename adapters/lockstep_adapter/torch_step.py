@@ -399,8 +399,10 @@ def refusal(model, rows):
         return "PyTorch's step has no tied embedding, no dropout and no activation but squared_relu"
     if "M" in pattern:
         sizes = [mamba["head_dim"], mamba["state"], mamba["chunk"]]
-        if any(n < 16 or n & (n - 1) for n in sizes) or mamba["groups"] & (mamba["groups"] - 1) or mamba["conv_width"] > 7:
+        if any(n < 16 or n & (n - 1) for n in sizes) or mamba["groups"] & (mamba["groups"] - 1):
             return "PyTorch's scan has tiles of powers of 2, of 16 and more"
+        if mamba["conv_width"] > 4:
+            return "PyTorch's convolution reads at most 4 rows: model.mamba.conv_width"
         if rows % mamba["chunk"]:
             return "PyTorch's scan takes whole chunks: data.pack_length must be a multiple of model.mamba.chunk"
     return ""
