@@ -6,6 +6,9 @@ import tempfile
 import unittest
 
 ADAPTERS = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ADAPTERS))
+from lockstep_adapter.relations import RELATIONS  # noqa: E402
+
 try:
     import pytest  # noqa: F401
 except ImportError as missing:
@@ -26,7 +29,7 @@ class Plugin(unittest.TestCase):
         status, said = self.ran(ADAPTERS / "examples" / "toy_engine.py")
         self.assertEqual(status, 0, said)
         self.assertIn("no graphs", said)
-        self.assertIn("10 passed, 6 skipped", said)
+        self.assertIn(f"10 passed, {len(RELATIONS) - 10} skipped", said)
 
     def test_a_wrong_engine_fails_by_its_relation(self):
         status, said = self.ran(f"{ADAPTERS / 'tests' / 'buggy_toys.py'} overwrites-gradients")

@@ -99,6 +99,7 @@ class PackedRows {
     const std::int64_t size = rows * depth_;
     if (std::ssize(codes_) < size)
       codes_.resize(size), magnitudes_.resize(size), offsets_.resize(size), exponents_.resize(size);
+    if (size == 0) return;  // An expert without rows: its weights' gradient is a sum of nothing.
     for (std::int64_t i = 0; i < rows; ++i) {
       std::uint8_t* row = codes_.data() + i * depth_;
       std::memcpy(row, a.data + i * a.pitch, k);
