@@ -37,9 +37,9 @@ def tap_weight(weight, channel, inside, k, W: tl.constexpr):
 
 @triton.jit
 def tap_of(x, stride, row, channel, inside, reads, k, W: tl.constexpr):
-    """Row `k` before each row, where that row reads it."""
+    """Of `x` each `row`, where tap `k` reads it."""
     near = (reads & (k < W))[:, None] & inside[None, :]
-    return tl.load(x + (row - k)[:, None] * stride + channel[None, :], mask=near, other=0.0).to(tl.float32)
+    return tl.load(x + row[:, None] * stride + channel[None, :], mask=near, other=0.0).to(tl.float32)
 
 
 @triton.jit
@@ -53,9 +53,9 @@ def conv_forward_kernel(x, stride, weight, bias, position, y, rows, channels, tu
         row = (tl.program_id(0) * turns + turn) * R + tl.arange(0, R)
         here = tl.load(position + row, mask=row < rows, other=-1)
         x0 = tap_of(x, stride, row, channel, inside, here >= 0, 0, W)
-        x1 = tap_of(x, stride, row, channel, inside, here >= 1, 1, W)
-        x2 = tap_of(x, stride, row, channel, inside, here >= 2, 2, W)
-        x3 = tap_of(x, stride, row, channel, inside, here >= 3, 3, W)
+        x1 = tap_of(x, stride, row - 1, channel, inside, here >= 1, 1, W)
+        x2 = tap_of(x, stride, row - 2, channel, inside, here >= 2, 2, W)
+        x3 = tap_of(x, stride, row - 3, channel, inside, here >= 3, 3, W)
         total = start + w0 * x0 + w1 * x1 + w2 * x2 + w3 * x3
         where = (row < rows)[:, None] & inside[None, :]
         tl.store(y + row[:, None] * channels + channel[None, :], (total * tl.sigmoid(total)).to(tl.bfloat16), mask=where)
@@ -79,9 +79,9 @@ def conv_slope_kernel(x, stride, weight, bias, position, dy, dz, sums, rows, cha
         where = (row < rows)[:, None] & inside[None, :]
         slope = tl.load(dy + row[:, None] * channels + channel[None, :], mask=where, other=0.0).to(tl.float32)
         x0 = tap_of(x, stride, row, channel, inside, here >= 0, 0, W)
-        x1 = tap_of(x, stride, row, channel, inside, here >= 1, 1, W)
-        x2 = tap_of(x, stride, row, channel, inside, here >= 2, 2, W)
-        x3 = tap_of(x, stride, row, channel, inside, here >= 3, 3, W)
+        x1 = tap_of(x, stride, row - 1, channel, inside, here >= 1, 1, W)
+        x2 = tap_of(x, stride, row - 2, channel, inside, here >= 2, 2, W)
+        x3 = tap_of(x, stride, row - 3, channel, inside, here >= 3, 3, W)
         total = start + w0 * x0 + w1 * x1 + w2 * x2 + w3 * x3
         gate = tl.sigmoid(total)
         slope *= gate * (1 + total * (1 - gate))
@@ -116,11 +116,10 @@ def conv_input_kernel(dz, weight, position, dx, stride, rows, channels, turns, W
     w2, w3 = tap_weight(weight, channel, inside, 2, W), tap_weight(weight, channel, inside, 3, W)
     for turn in range(turns):
         row = (tl.program_id(0) * turns + turn) * R + tl.arange(0, R)
-        # tap_of reads k before a row: k behind `row` is k before `row + 2 k`.
         z0 = tap_of(dz, channels, row, channel, inside, later_reads(position, row, rows, 0), 0, W)
-        z1 = tap_of(dz, channels, row + 2, channel, inside, later_reads(position, row, rows, 1), 1, W)
-        z2 = tap_of(dz, channels, row + 4, channel, inside, later_reads(position, row, rows, 2), 2, W)
-        z3 = tap_of(dz, channels, row + 6, channel, inside, later_reads(position, row, rows, 3), 3, W)
+        z1 = tap_of(dz, channels, row + 1, channel, inside, later_reads(position, row, rows, 1), 1, W)
+        z2 = tap_of(dz, channels, row + 2, channel, inside, later_reads(position, row, rows, 2), 2, W)
+        z3 = tap_of(dz, channels, row + 3, channel, inside, later_reads(position, row, rows, 3), 3, W)
         total = w0 * z0 + w1 * z1 + w2 * z2 + w3 * z3
         where = (row < rows)[:, None] & inside[None, :]
         tl.store(dx + row[:, None] * stride + channel[None, :], total.to(tl.bfloat16), mask=where)

@@ -109,7 +109,6 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
       maker.make_buffer<T>("dispatched", Dispatch<T>::kName, rows, d, ragged,
                            again.dispatched ? again.dispatched : first_rows(passing, rows));
   saved->used_rows = rows;
-  if (!scratch_.exchange) saved->fc1_codes = make_codes(fc1_);
   // A judge sees no tensor that has the rows of other ranks.
   const auto make_of_owner = [&](const char* name, const char* op, std::int64_t cols,
                                  Tensor<T> shared) {
@@ -119,11 +118,12 @@ std::unique_ptr<Saved<T>> Moe<T>::make_saved(SavedMaker& maker, Tensor<T> x) con
   saved->owned = saved->buffer;
   if (scratch_.exchange) {
     saved->places = scratch_.exchange->make_places(maker);
-    // Where it passes, what is sent is gone before what comes is written.
+    // `owned` may lie in the memory of `buffer`: the exchange has sent all rows of `buffer` before
+    // it writes those of `owned`.
     saved->owned =
         make_of_owner("owned", Dispatch<T>::kName, d, again.owned ? again.owned : passing);
-    saved->fc1_codes = make_codes(fc1_);
   }
+  saved->fc1_codes = make_codes(fc1_);
   saved->fc1 = make_of_owner("expert_fc1", product, width, again.expert_fc1);
   saved->act = make_of_owner("moe_act", ActivationForward<T>::kName, hidden_,
                              again.moe_act ? again.moe_act : again.passing(Fp8Layer::expert_fc2));

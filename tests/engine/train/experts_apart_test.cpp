@@ -165,6 +165,31 @@ void run_and_save(const Scenario& scenario, const DataSource& data, const std::s
   });
 }
 
+// Saved in the middle of the second step by experts on each number of ranks, and loaded by others.
+void expect_going_on_within_a_step(const Scenario& one, const std::vector<std::int64_t>& numbers) {
+  const auto data = open_data(one);
+  const Outcome want = run_whole(one, *data);
+  const TemporaryFolder folder;
+  for (const std::int64_t saves : numbers) {
+    const std::string path = folder / std::to_string(saves);
+    Scenario first = one;
+    first.parallel.expert = saves;
+    Device device(open_device_under_test({}));
+    run_ranks(device, 6, 1, [&](Communicator& communicator) {
+      Trainer trainer(device, first, *data, {.communicator = &communicator});
+      trainer.step();
+      trainer.accumulate(2);
+      trainer.save(path);
+    });
+    for (const std::int64_t loads : {1, 2, 6}) {
+      Scenario second = one;
+      second.parallel.expert = loads;
+      EXPECT_EQ(want.digest, run_whole(second, *data, {}, nullptr, path).digest)
+          << word(one.fsdp.strategy) << saves << " to " << loads;
+    }
+  }
+}
+
 // The same within a step, where each rank has folded its own gradients, or all of them together.
 TEST(ExpertsApart, GoOnWithinAStep) {
   for (const Sharding strategy : kStrategies) {
@@ -172,27 +197,7 @@ TEST(ExpertsApart, GoOnWithinAStep) {
     one.fsdp.strategy = strategy;
     one.training.eval_every = 0;
     one.training.steps = 2;
-    const auto data = open_data(one);
-    const Outcome want = run_whole(one, *data);
-    const TemporaryFolder folder;
-    for (const std::int64_t saves : {1, 3, 6}) {
-      const std::string path = folder / std::to_string(saves);
-      Scenario first = one;
-      first.parallel.expert = saves;
-      Device device(open_device_under_test({}));
-      run_ranks(device, 6, 1, [&](Communicator& communicator) {
-        Trainer trainer(device, first, *data, {.communicator = &communicator});
-        trainer.step();
-        trainer.accumulate(2);
-        trainer.save(path);
-      });
-      for (const std::int64_t loads : {1, 2, 6}) {
-        Scenario second = one;
-        second.parallel.expert = loads;
-        EXPECT_EQ(want.digest, run_whole(second, *data, {}, nullptr, path).digest)
-            << word(strategy) << saves << " to " << loads;
-      }
-    }
+    expect_going_on_within_a_step(one, {1, 3, 6});
   }
 }
 
@@ -297,27 +302,7 @@ TEST(ExpertsApart, GoOnInFp8) {
     one.fsdp.strategy = strategy;
     one.fp8.param_gather = strategy != Sharding::no_shard;
     one.training.eval_every = 0;
-    const auto data = open_data(one);
-    const Outcome want = run_whole(one, *data);
-    const TemporaryFolder folder;
-    for (const std::int64_t saves : {1, 3}) {
-      const std::string path = folder / std::to_string(saves);
-      Scenario first = one;
-      first.parallel.expert = saves;
-      Device device(open_device_under_test({}));
-      run_ranks(device, 6, 1, [&](Communicator& communicator) {
-        Trainer trainer(device, first, *data, {.communicator = &communicator});
-        trainer.step();
-        trainer.accumulate(2);
-        trainer.save(path);
-      });
-      for (const std::int64_t loads : {1, 2, 6}) {
-        Scenario second = one;
-        second.parallel.expert = loads;
-        EXPECT_EQ(want.digest, run_whole(second, *data, {}, nullptr, path).digest)
-            << word(strategy) << saves << " to " << loads;
-      }
-    }
+    expect_going_on_within_a_step(one, {1, 3});
   }
 }
 

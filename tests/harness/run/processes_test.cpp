@@ -466,6 +466,21 @@ TEST_F(RankProcesses, ReportAKilledRankAndEnd) {
   }
 }
 
+// Trains with checkpoints at `state`, within a step too, and kills a rank at a random moment behind
+// the first one. False if the run had ended before.
+bool loses_a_rank(const std::string& training, const std::string& state, std::size_t size,
+                  std::mt19937_64& random) {
+  Started run(training + " --checkpoint " + state + " --checkpoint-every 1 --checkpoint-within 1");
+  std::vector<pid_t> ranks;
+  EXPECT_TRUE(comes_true([&] {
+    return (ranks = children_of(run.pid())).size() == size && std::filesystem::exists(state);
+  }));
+  if (ranks.size() != size) return false;
+  pause_ms(static_cast<int>(random() % 100));
+  ::kill(ranks[random() % size], SIGKILL);
+  return run.exit_status() == 4;
+}
+
 // The checkpoint of a run that lost a rank continues as if nothing had happened.
 TEST_F(RankProcesses, ResumeBitForBitAfterAKill) {
   std::mt19937_64 random(test_seed());
@@ -477,14 +492,7 @@ TEST_F(RankProcesses, ResumeBitForBitAfterAKill) {
   int resumed = 0;
   for (int left = wanted ? std::atoi(wanted) : 2; left > 0; --left) {
     const std::string state = folder_ / ("state" + std::to_string(left));
-    Started run(line + " --checkpoint " + state + " --checkpoint-every 1 --checkpoint-within 1");
-    std::vector<pid_t> ranks;
-    EXPECT_TRUE(comes_true([&] {
-      return (ranks = children_of(run.pid())).size() == 2 && std::filesystem::exists(state);
-    }));
-    pause_ms(static_cast<int>(random() % 100));
-    ::kill(ranks[random() % 2], SIGKILL);
-    if (run.exit_status() != 4) continue;  // It had ended before.
+    if (!loses_a_rank(line, state, 2, random)) continue;
     ++resumed;
     const std::string rest = without_summary(run_lockstep(line + " --resume " + state).out);
     EXPECT_EQ(rest.substr(rest.rfind("step 200")), whole.substr(whole.rfind("step 200")));
@@ -525,14 +533,7 @@ TEST_F(RankProcesses, ResumeOnOtherStagesAndExpertsAfterAKill) {
   int resumed = 0;
   for (int left = wanted ? std::atoi(wanted) : 1; left > 0; --left) {
     const std::string state = folder_ / ("state" + std::to_string(left));
-    Started run(killed + " --checkpoint " + state + " --checkpoint-every 1 --checkpoint-within 1");
-    std::vector<pid_t> ranks;
-    EXPECT_TRUE(comes_true([&] {
-      return (ranks = children_of(run.pid())).size() == 4 && std::filesystem::exists(state);
-    }));
-    pause_ms(static_cast<int>(random() % 100));
-    ::kill(ranks[random() % 4], SIGKILL);
-    if (run.exit_status() != 4) continue;  // It had ended before.
+    if (!loses_a_rank(killed, state, 4, random)) continue;
     ++resumed;
     EXPECT_EQ(last_step(killed + " --resume " + state), whole);
     for (const std::string& other : others) {
