@@ -9,6 +9,7 @@
 #include "engine/plan/regions.h"
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
+#include "scenarios/expert_ranks.h"
 #include "scenarios/fp8.h"
 #include "scenarios/rules/legality.h"
 
@@ -58,6 +59,7 @@ class Lister {
         offloaded_(offloaded_names(offload_)),
         rows_(scenario.data.pack_length),
         buffer_rows_(ExpertBuffer(scenario).rows),
+        owner_rows_(ExpertBuffer(scenario).owner_rows),
         word_(stores_bf16(scenario) ? 2 : 4),
         head_(static_cast<int>(list_.size())),
         slots_(static_cast<int>(scenario.training.in_flight)) {}
@@ -104,8 +106,8 @@ class Lister {
                Word word = Word::stored) {
     add("layers." + std::to_string(layer) + "." + name, rows_, cols, word, life);
   }
-  void of_buffer(int layer, const char* name, std::int64_t cols, Life life) {
-    add("layers." + std::to_string(layer) + "." + name, buffer_rows_, cols, Word::stored, life);
+  void of_buffer(int layer, const char* name, std::int64_t rows, std::int64_t cols, Life life) {
+    add("layers." + std::to_string(layer) + "." + name, rows, cols, Word::stored, life);
   }
 
   void list_slot() {
@@ -237,12 +239,21 @@ class Lister {
   }
 
   void list_buffers(int layer, int experts) {
-    if (!passes_input(scenario_, Fp8Layer::expert_fc1))
-      of_buffer(layer, "dispatched", model_.hidden, kept(experts));
-    of_buffer(layer, "expert_fc1", gates() * moe_.hidden, kept(experts));
+    const bool are_apart = expert_ranks(scenario_) > 1;
+    if (!passes_input(scenario_, Fp8Layer::expert_fc1)) {
+      const Life saved = kept(experts), sent = passing(experts, experts);
+      // A copy for a judge is of all rows, which are all written unless the host reads sizes.
+      const bool passes = are_apart && !moe_.host_sync;
+      of_buffer(layer, "dispatched", buffer_rows_, model_.hidden, passes ? sent : saved);
+      if (are_apart) {
+        of_buffer(layer, "owned", owner_rows_, model_.hidden,
+                  faulty("received-rows-reused-early", saved, sent));
+      }
+    }
+    of_buffer(layer, "expert_fc1", owner_rows_, gates() * moe_.hidden, kept(experts));
     if (!again(Recompute::moe_act) && !passes_input(scenario_, Fp8Layer::expert_fc2))
-      of_buffer(layer, "moe_act", moe_.hidden, kept(experts));
-    of_buffer(layer, "expert_out", model_.hidden, kept(experts));
+      of_buffer(layer, "moe_act", owner_rows_, moe_.hidden, kept(experts));
+    of_buffer(layer, "expert_out", buffer_rows_, model_.hidden, kept(experts));
     of_rows(layer, "proj", model_.hidden, passing(experts, experts));
   }
 
@@ -303,8 +314,9 @@ class Lister {
                Word word = Word::stored) {
     add_common(of(layer, name), kind(layer, name), rows_, cols, word, life);
   }
-  void scratch_of_buffer(int layer, const char* name, std::int64_t cols, Life life) {
-    add_common(of(layer, name), kind(layer, name), buffer_rows_, cols, Word::stored, life);
+  void scratch_of_buffer(int layer, const char* name, std::int64_t rows, std::int64_t cols,
+                         Life life) {
+    add_common(of(layer, name), kind(layer, name), rows, cols, Word::stored, life);
   }
 
   void list_gradients() {
@@ -360,11 +372,11 @@ class Lister {
     if (model_.dropout.millionths != 0)
       scratch(layer, "dmixed", model_.hidden, shared ? both : experts);
     scratch(layer, "dnorm", model_.hidden, router);
-    scratch_of_buffer(layer, "dy", model_.hidden, experts);
-    scratch_of_buffer(layer, "dact", moe_.hidden, experts);
-    scratch_of_buffer(layer, "dfc1", gates() * moe_.hidden, experts);
+    scratch_of_buffer(layer, "dy", buffer_rows_, model_.hidden, experts);
+    scratch_of_buffer(layer, "dact", owner_rows_, moe_.hidden, experts);
+    scratch_of_buffer(layer, "dfc1", owner_rows_, gates() * moe_.hidden, experts);
     // With host_sync the rows that nobody writes keep the value of the first step.
-    if (!moe_.host_sync) scratch_of_buffer(layer, "dbuffer", model_.hidden, both);
+    if (!moe_.host_sync) scratch_of_buffer(layer, "dbuffer", buffer_rows_, model_.hidden, both);
     scratch(layer, "dweights", moe_.top_k, both, Word::wide);
     scratch(layer, "dlogits", moe_.experts, router, Word::wide);
     if (moe_.aux_loss.millionths > 0 || moe_.z_loss.millionths > 0)
@@ -384,7 +396,9 @@ class Lister {
   const std::vector<int> residual_gradients_;
   const OffloadPlan offload_;
   const std::set<std::string> offloaded_;
-  const std::int64_t rows_, buffer_rows_, word_;
+  // Of a pack, and of the experts' buffers of a source and of an owner.
+  const std::int64_t rows_, buffer_rows_, owner_rows_;
+  const std::int64_t word_;
   const int head_;  // The number of segments.
   const int slots_;
   int slot_ = 0;

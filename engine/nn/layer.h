@@ -69,7 +69,7 @@ struct Saved {
   // that writes the gradient raises it. Absent if no product does, or if a copy writes it.
   Tensor<std::uint32_t> dout_amax, dx_amax;
   Tensor<float> losses;  // [1, 2]: load-balancing and z loss of an `E`; absent otherwise.
-  // For an `E` with host_sync: rows of the expert buffers that the documents fill.
+  // For an `E` with host_sync: rows that the experts of this rank have received.
   std::int64_t rows_in_use = 0;
 };
 

@@ -250,8 +250,11 @@ UsedRows Moe<T>::read_rows(const PassContext& pass, State& saved) const {
   } else {
     for (std::int64_t e = 0; e < experts_; ++e) used.of_source += rows[e];
   }
-  saved.rows_in_use = std::clamp<std::int64_t>(used.of_source, 0, scratch_.buffer.rows);
-  saved.used_rows = std::max<std::int64_t>(saved.rows_in_use, 1);
+  const std::int64_t owned = scratch_.exchange ? used.of_owner : used.of_source;
+  saved.rows_in_use = std::clamp<std::int64_t>(
+      faulty("offload-of-as-many-rows-as-were-sent", owned, used.of_source), 0,
+      scratch_.buffer.owner_rows);
+  saved.used_rows = std::clamp<std::int64_t>(used.of_source, 1, scratch_.buffer.rows);
   return used;
 }
 

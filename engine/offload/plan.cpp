@@ -10,6 +10,7 @@
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 #include "kernels/core/row_segments.h"
+#include "scenarios/expert_ranks.h"
 #include "scenarios/fp8.h"
 #include "scenarios/rules/legality.h"
 #include "scenarios/rules/offload_modules.h"
@@ -31,6 +32,8 @@ struct SavedRow {
   std::optional<Fp8Layer> input_of = {};
   // It moves only beside the codes of this layer.
   std::optional<Fp8Layer> beside_codes_of = {};
+  // The tensor in its place where experts lie on several ranks; null: the same.
+  const char* of_owner = nullptr;
 };
 
 std::int64_t rows(const Scenario& s, std::int64_t cols) { return s.data.pack_length * cols; }
@@ -70,11 +73,17 @@ constexpr SavedRow kSaved[] = {
      Fp8Layer::attn_proj},
     {OffloadModule::mlp_norm, "", residual},
     {OffloadModule::mlp_fc1, "norm.out", residual, false, nullptr, nullptr, Fp8Layer::mlp_fc1},
-    {OffloadModule::expert_fc1, "dispatched",
-     [](const Scenario& s) { return ExpertBuffer(s).rows * s.model.hidden; }, false, nullptr,
-     nullptr, Fp8Layer::expert_fc1},
+    {OffloadModule::expert_fc1,
+     "dispatched",
+     [](const Scenario& s) { return ExpertBuffer(s).owner_rows * s.model.hidden; },
+     false,
+     nullptr,
+     nullptr,
+     Fp8Layer::expert_fc1,
+     {},
+     "owned"},
     {OffloadModule::moe_act, "expert_fc1",
-     [](const Scenario& s) { return ExpertBuffer(s).rows * gates(s) * s.model.moe.hidden; }},
+     [](const Scenario& s) { return ExpertBuffer(s).owner_rows * gates(s) * s.model.moe.hidden; }},
     {OffloadModule::mamba_in_proj, "norm.out", residual, false, nullptr, nullptr,
      Fp8Layer::mamba_in_proj},
     {OffloadModule::mamba_scan, "in_proj",
@@ -105,7 +114,7 @@ std::int64_t segments_of(const Scenario& scenario, const SavedRow& row) {
 
 std::int64_t bytes_of(const Scenario& scenario, const SavedRow& row) {
   if (const std::int64_t segments = segments_of(scenario, row))
-    return scenario.model.hidden * transposed_columns(ExpertBuffer(scenario).rows, segments);
+    return scenario.model.hidden * transposed_columns(ExpertBuffer(scenario).owner_rows, segments);
   if (moves_codes(scenario, row)) return row.elements(scenario);
   return row.elements(scenario) * (!row.wide && stores_bf16(scenario) ? 2 : 4);
 }
@@ -123,7 +132,9 @@ bool moves(const Scenario& scenario, const SavedRow& row) {
 std::string name_of(const Scenario& scenario, const SavedRow& row, int layer) {
   if (moves_codes(scenario, row))
     return "layers." + std::to_string(layer) + "." + word(*row.input_of) + ".x8";
-  if (*row.name != '\0') return "layers." + std::to_string(layer) + "." + row.name;
+  const bool is_of_owner = row.of_owner != nullptr && expert_ranks(scenario) > 1;
+  const char* const name = is_of_owner ? row.of_owner : row.name;
+  if (*name != '\0') return "layers." + std::to_string(layer) + "." + name;
   return layer == 0 ? "embedding.out" : "layers." + std::to_string(layer - 1) + ".out";
 }
 
@@ -191,7 +202,7 @@ void add_layer(const Scenario& scenario, const std::vector<Segment>& list,
           make_group(scenario, plan, list, at(of_layer, layer), row.module, layer));
     }
     const std::int64_t rows =
-        rows_follow_the_data(scenario, row.module) ? ExpertBuffer(scenario).rows : 0;
+        rows_follow_the_data(scenario, row.module) ? ExpertBuffer(scenario).owner_rows : 0;
     plan.groups.back().tensors.push_back({name_of(scenario, row, layer), bytes, rows,
                                           segments_of(scenario, row),
                                           writer_of(row, of_layer, layer)});

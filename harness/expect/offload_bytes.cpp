@@ -7,6 +7,7 @@
 #include "harness/expect/expectations.h"
 #include "kernels/core/at.h"
 #include "oracle/ops/dispatch.h"
+#include "scenarios/expert_ranks.h"
 #include "scenarios/fp8.h"
 #include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
@@ -15,14 +16,16 @@
 namespace lockstep {
 namespace {
 
-// Rows of the experts' buffers: padded, every expert has its capacity; else there is room for each
-// pair that can be kept.
+// Rows of the buffer for the experts of a rank: padded, every expert has its capacity for each
+// source; else there is room for each pair that a source can keep with these experts.
 std::int64_t expert_rows(const Scenario& scenario) {
   const Scenario::Model::Moe& moe = scenario.model.moe;
+  const std::int64_t sources = expert_ranks(scenario), own = moe.experts / sources;
   const std::int64_t pairs = scenario.data.pack_length * moe.top_k;
   const auto capacity = oracle::expert_capacity(moe, scenario.data.pack_length, {});
-  if (!capacity) return pairs;
-  return moe.pad_to_capacity ? *capacity * moe.experts : std::min(pairs, *capacity * moe.experts);
+  if (!capacity) return sources * pairs;
+  const std::int64_t full = *capacity * own;
+  return sources * (moe.pad_to_capacity ? full : std::min(pairs, full));
 }
 
 // Bytes of an element of a layer's input: of its codes, if it saves those.

@@ -14,10 +14,12 @@ namespace lockstep {
 
 struct OffloadDemand {
   std::int64_t fixed = 0;  // Bytes to the host in a microbatch, whatever its documents are.
-  // Bytes for each pair that an expert keeps, by layer, where rows follow the pairs.
+  // Bytes for each pair that the experts of a rank keep, of all sources, by layer, where rows
+  // follow the pairs.
   std::map<int, std::int64_t> per_pair;
-  // The same of codes of fp8, in bytes of a column: as many columns as the kept pairs of a
-  // microbatch, up to a multiple of 16, and 16 for each expert but one; none without a pair.
+  // The same of codes of fp8, in bytes of a column: as many columns as these pairs, up to a
+  // multiple of 16, and 16 for each segment but one, which are as many as the experts of a layer;
+  // none without a pair.
   std::map<int, std::int64_t> per_column;
   bool follows_the_data() const { return !per_pair.empty() || !per_column.empty(); }
   std::int64_t of_experts = 0;  // Groups of the experts' modules, which may be delayed.

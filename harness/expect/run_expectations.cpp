@@ -1,6 +1,8 @@
 #include "harness/expect/run_expectations.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -10,6 +12,7 @@
 #include "harness/expect/sharding_plan.h"
 #include "kernels/core/at.h"
 #include "scenarios/documents/layout.h"
+#include "scenarios/expert_ranks.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
@@ -17,7 +20,8 @@
 namespace lockstep {
 namespace {
 
-// Bytes that a layer's experts move to the host in a microbatch in which they keep so many pairs.
+// Bytes that a layer's experts of a rank move to the host in a microbatch in which they keep so
+// many pairs.
 std::int64_t bytes_of(const OffloadDemand& demand, int layer, std::int64_t kept,
                       std::int64_t experts) {
   const auto in = [&](const std::map<int, std::int64_t>& bytes) {
@@ -33,20 +37,26 @@ void expect_routing(const Scenario& scenario, std::span<const oracle::StepResult
   std::int64_t pairs = 0, dropped = 0, microbatches = 0, bytes_of_rows = 0;
   const OffloadDemand demand = offload_demand(scenario);
   std::set<std::tuple<std::int64_t, int, std::size_t>> used;  // By each rank.
+  const std::int64_t ranks = scenario.parallel.data, apart = expert_ranks(scenario);
   for (const oracle::StepResult& step : steps) {
+    // By layer, microbatch of a rank, replica of the experts and expert rank.
+    std::map<std::array<std::int64_t, 4>, std::int64_t> kept;
     for (std::int64_t m = 0; m < std::ssize(step.microbatches); ++m) {
       ++microbatches;
       for (const oracle::ExpertStatistics<float>& layer : at(step.microbatches, m).experts) {
-        std::int64_t kept = 0;
-        for (std::size_t e = 0; e < layer.chosen.size(); ++e) {
+        const std::int64_t own = std::ssize(layer.chosen) / apart;
+        for (std::int64_t e = 0; e < std::ssize(layer.chosen); ++e) {
           pairs += layer.chosen[e];
           dropped += layer.dropped[e];
-          kept += layer.chosen[e] - layer.dropped[e];
-          if (layer.chosen[e] > 0) used.insert({m % scenario.parallel.data, layer.layer, e});
+          kept[{layer.layer, m / ranks, m % ranks / apart, e / own}] +=
+              layer.chosen[e] - layer.dropped[e];
+          if (layer.chosen[e] > 0) used.insert({m % ranks, layer.layer, e});
         }
-        bytes_of_rows += bytes_of(demand, layer.layer, kept, std::ssize(layer.chosen));
       }
     }
+    for (const auto& [owner, rows] : kept)
+      bytes_of_rows +=
+          bytes_of(demand, static_cast<int>(owner[0]), rows, scenario.model.moe.experts);
   }
   const std::int64_t experts = std::ssize(used);
   expected.push_back({Counter::pairs_routed, pairs, pairs, "the oracle's count"});

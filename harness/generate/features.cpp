@@ -514,6 +514,11 @@ constexpr Row kRows[] = {
      [](F f) { return captures_exchange(f.s); }},
     {Trait::experts_apart_in_fp8, "experts over ranks in fp8", kRare,
      [](F f) { return multiplies_fp8(f.s) && expert_ranks(f.s) > 1; }},
+    {Trait::offload_of_experts_apart, "offload of experts over ranks", kRare,
+     [](F f) { return expert_ranks(f.s) > 1 &&
+               (f.moves(OffloadModule::expert_fc1) || f.moves(OffloadModule::moe_act)); }},
+    {Trait::experts_apart_in_shared_memory, "experts over ranks in shared memory", kRare,
+     [](F f) { return expert_ranks(f.s) > 1 && f.s.cuda_graph.shared_memory; }},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMostTraits);
@@ -522,11 +527,12 @@ constexpr bool is_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  return std::size(kRows) == static_cast<std::size_t>(Trait::experts_apart_in_fp8) + 1;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::experts_apart_in_shared_memory) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 // Campaign files of before have a trait's bit where it was.
-static_assert(static_cast<int>(Trait::experts_apart_in_fp8) == 195, "a new trait goes last");
+static_assert(static_cast<int>(Trait::experts_apart_in_shared_memory) == 197,
+              "a new trait goes last");
 
 }  // namespace
 

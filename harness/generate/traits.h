@@ -203,6 +203,8 @@ enum class Trait : std::uint8_t {
   experts_in_replicas,
   captured_exchanges,
   experts_apart_in_fp8,
+  offload_of_experts_apart,
+  experts_apart_in_shared_memory,
 };
 
 }  // namespace lockstep

@@ -2,7 +2,6 @@
 // true.
 #include <algorithm>
 
-#include "scenarios/expert_ranks.h"
 #include "scenarios/rules/check.h"
 #include "scenarios/rules/legality.h"
 
@@ -55,16 +54,6 @@ bool with_stages(const Scenario& scenario) {
   return scenario.parallel.pipeline > 1 && asked(scenario);
 }
 
-// Experts lie on several ranks, and the scenario asks for that too.
-template <auto asked>
-bool with_experts_apart(const Scenario& scenario) {
-  return expert_ranks(scenario) > 1 && asked(scenario);
-}
-
-bool drops_and_pads(const Scenario& scenario) {
-  return scenario.model.moe.capacity_factor && scenario.model.moe.pad_to_capacity;
-}
-
 bool resumes_within_a_step(const Scenario& scenario) {
   return std::ranges::any_of(scenario.training.resume_at,
                              [](const Scenario::Resume& one) { return one.microbatch > 0; });
@@ -97,21 +86,6 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     {"parallel.context", "", false, "1", [](const Scenario& s) { return s.parallel.context > 1; }},
     {"parallel.tensor", "", false, "1", [](const Scenario& s) { return s.parallel.tensor > 1; }},
     {"parallel.expert", "", true, "1", [](const Scenario& s) { return s.parallel.expert > 1; }},
-    // The plan of shared memory, and that of offloading, know the buffers of one source alone. With
-    // drop-and-pad those of an owner are as large.
-    {"parallel.expert", "with cuda_graph.shared_memory, without drop-and-pad", false, "1",
-     with_experts_apart<[](const Scenario& s) {
-       return s.cuda_graph.shared_memory && !drops_and_pads(s);
-     }>},
-    {"parallel.expert", "with offload.modules moe_act, without drop-and-pad", false, "1",
-     with_experts_apart<[](const Scenario& s) {
-       return holds(s.offload.modules, OffloadModule::moe_act) && !drops_and_pads(s);
-     }>},
-    // It would move the input on the source, while the owner keeps another for its backward pass.
-    {"parallel.expert", "with offload.modules expert_fc1", false, "1",
-     with_experts_apart<[](const Scenario& s) {
-       return holds(s.offload.modules, OffloadModule::expert_fc1);
-     }>},
     {"parallel.pipeline", "", true, "1", [](const Scenario& s) { return s.parallel.pipeline > 1; }},
     {"parallel.pipeline", "with cuda_graph.impl full_iteration", false, "1",
      with_stages<[](const Scenario& s) { return s.cuda_graph.impl == GraphImpl::full_iteration; }>},

@@ -122,6 +122,41 @@ TEST(ExpertsApart, ChangeNoBitOfWhatIsComputedAgain) {
   expect_no_difference([](Scenario& s) { s.model.recompute = {Recompute::moe_act}; });
 }
 
+// What leaves the owner of the experts: received rows and their first product.
+TEST(ExpertsApart, ChangeNoBitOfWhatGoesToTheHost) {
+  for (const bool host_sync : {false, true}) {
+    expect_no_difference([&](Scenario& s) {
+      s.offload.modules = {OffloadModule::core_attn, OffloadModule::expert_fc1,
+                           OffloadModule::moe_act};
+      s.training.in_flight = 3;
+      drop_none(s);
+      s.model.moe.host_sync = host_sync;
+      s.fsdp.strategy = host_sync ? Sharding::optim_grads : Sharding::no_shard;
+    });
+    Scenario in_fp8 = base_of_fp8(Fp8Recipe::current);
+    drop_none(in_fp8);
+    in_fp8.model.moe.host_sync = host_sync;
+    in_fp8.offload.modules = {OffloadModule::expert_fc1, OffloadModule::moe_act};
+    expect_no_difference_from(in_fp8, {2, 6});
+  }
+}
+
+// The buffers of an owner are larger than those of a source unless experts drop and pad.
+TEST(ExpertsApart, ChangeNoBitInSharedMemory) {
+  for (const bool drops : {false, true}) {
+    expect_no_difference([&](Scenario& s) {
+      s.cuda_graph.impl = GraphImpl::partial;
+      s.cuda_graph.modules = {GraphModule::attn, GraphModule::moe_router};
+      s.cuda_graph.shared_memory = true;
+      s.offload.modules = {OffloadModule::expert_fc1};
+      s.offload.fraction = {500'000};
+      drop_none(s);
+      if (drops) s.model.moe.capacity_factor = {700'000};
+      s.model.moe.host_sync = drops;
+    });
+  }
+}
+
 TEST(ExpertsApart, ChangeNoBitOfStages) {
   expect_no_difference([](Scenario& s) {
     s.parallel.pipeline = 2;

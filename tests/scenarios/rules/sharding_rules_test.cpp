@@ -152,13 +152,6 @@ TEST(ShardingRules, WhatIsNotBuiltIsRefusedByItsKey) {
   const std::map<std::string, Edit> asks{
       {"fsdp.nccl_ub", [](Scenario& s) { s.fsdp.nccl_ub = true; }},
       {"parallel.tensor", [](Scenario& s) { s.parallel.tensor = 2; }},
-      {"parallel.expert",
-       [](Scenario& s) {
-         s.model.pattern = "E";
-         s.cuda_graph.modules = {GraphModule::moe_router};
-         s.offload.modules = {OffloadModule::expert_fc1};
-         s.parallel.data = s.parallel.expert = 2;
-       }},
       {"parallel.context", [](Scenario& s) { s.parallel.context = 2; }}};
   for (const auto& [key, ask] : asks) {
     Scenario s;
