@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "engine/train/step_listener.h"
@@ -43,35 +44,56 @@ void StepLoop::train_full_iteration(std::int64_t step) {
                      .microbatches = faulty("graph-key-count-in-8-bits", count, count & 255)};
   // A capture or a dry run makes no copies, so the bytes that it counts are taken back.
   const auto body = [this] {
-    Offloader& offloader = *offloaders_.front();
-    const OffloadedBytes moved = offloader.moved;
+    std::vector<OffloadedBytes> moved;
+    for (const auto& offloader : offloaders_) moved.push_back(offloader->moved);
     iteration();
-    offloader.moved = moved;
+    for (std::size_t i = 0; i < moved.size(); ++i) offloaders_[i]->moved = moved[i];
   };
   join_side_streams();
   if (!graphs_.has(key)) graphs_.capture(key, body);
   for (int m = 0; m < packs_.count(); ++m) loader_.wait_for(m, compute_);
   launch(key, body, compute_);
   launched_roll_ = true;
-  Offloader& offloader = *offloaders_.front();
-  counters_.bytes_planned += offloader.plan().bytes() * packs_.count();
-  offloader.count_launch(graphs_.ledger(key));
+  count_copies(graphs_.ledger(key));
   for (int m = 0; m < packs_.count(); ++m) loader_.consumed(m, compute_);
   if (options_.listener != nullptr) report_iteration();
 }
 
-// Activations are live in the last microbatch of each slot; a later one has overwritten those of
-// the others.
+// Chunks share the queues of copies, so one offloader counts the copies of all.
+void StepLoop::count_copies(const Ledger& graph) {
+  Offloader* any = nullptr;
+  for (const auto& offloader : offloaders_) {
+    const std::int64_t bytes = offloader->plan().bytes();
+    counters_.bytes_planned +=
+        packs_.count() * faulty("iteration-plans-the-copies-of-one-chunk", bytes,
+                                offloader == offloaders_.front() ? bytes : 0);
+    if (!offloader->plan().empty()) any = offloader.get();
+  }
+  if (any != nullptr) any->count_launch(graph);
+}
+
+// A later microbatch overwrites what this one left in a slot, and chunks differ in their slots.
+bool StepLoop::lies_in_its_slots(int microbatch) const {
+  return std::ranges::all_of(chunks_, [&](const Chunk& chunk) {
+    const int slots =
+        faulty("iteration-shows-a-chunk-overwritten", chunk.slots, chunks_.front().slots);
+    return microbatch + slots >= packs_.count();
+  });
+}
+
 void StepLoop::report_iteration() {
   for (int m = 0; m < packs_.count(); ++m) {
-    const bool live = m + model_->slots() >= packs_.count();
     MicrobatchPass pass = pass_of(m, true, false);
     pass.bucket = packs_.largest_bucket();
-    options_.listener->forward_done(m, activations(pass), live);
+    options_.listener->forward_done(m, activations(pass), lies_in_its_slots(m));
   }
-  for (int m = 0; m < packs_.count(); ++m)
-    options_.listener->backward_done(m, left_by_backward(m % model_->slots()),
-                                     m + 1 == packs_.count());
+  for (int m = 0; m < packs_.count(); ++m) {
+    const bool is_last = m + 1 == packs_.count();
+    for (const Chunk& chunk : std::views::reverse(chunks_)) {
+      if (is_last) report_backward(pass_of(m, true, false, chunk.number));
+    }
+    if (!is_last) options_.listener->backward_done(m, {}, false);
+  }
 }
 
 void StepLoop::evaluate_graph() {
@@ -88,7 +110,7 @@ void StepLoop::evaluate_graph() {
   if (options_.listener == nullptr) return;
   for (int m = 0; m < packs_.count(); ++m) {
     options_.listener->evaluation_replayed(m, evaluated(pass_of(m, false, false)),
-                                           m + model_->slots() >= packs_.count());
+                                           lies_in_its_slots(m));
   }
 }
 

@@ -455,14 +455,24 @@ void StepLoop::report_backward(const MicrobatchPass& pass) {
   if (chunk_of(pass).is_first_of_stage) listener.backward_done(pass.microbatch, {}, false);
 }
 
+std::vector<Pass> StepLoop::passes_of_iteration() const {
+  const int chunks = static_cast<int>(chunks_.size());
+  std::vector<Pass> passes = passes_of_step(scenario_, 0, packs_.count(), stage_);
+  for (Pass& pass : passes) {
+    const int opposite = chunks - 1 - pass.chunk;
+    pass.chunk = faulty("iteration-graph-takes-the-last-chunk-first", pass.chunk, opposite);
+  }
+  return faulty("iteration-graph-takes-one-at-a-time", passes,
+                one_forward_one_backward(packs_.count(), 1));
+}
+
 void StepLoop::iteration() {
-  const int depth = faulty("iteration-graph-takes-one-at-a-time", model_->slots(), 1);
-  const std::vector<Pass> passes = one_forward_one_backward(packs_.count(), depth);
+  const std::vector<Pass> passes = passes_of_iteration();
   Outstanding outstanding(model_->slots());
   begin_passes(passes);
   quantise_with_passes(Passes::training);
   for (std::size_t i = 0; i < passes.size(); ++i) {
-    MicrobatchPass pass = pass_of(passes[i].microbatch, true, false);
+    MicrobatchPass pass = pass_of(passes[i].microbatch, true, false, passes[i].chunk);
     pass.bucket = faulty("iteration-graph-takes-each-bucket", packs_.largest_bucket(), pass.bucket);
     pass.prefetch = offloader(pass).plan().slot_to_come(passes, i);
     passes[i].forward ? outstanding.begins(pass.slot) : outstanding.ends(pass.slot);

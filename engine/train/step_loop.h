@@ -158,6 +158,7 @@ class StepLoop {
   void train_passes(int first, int end, bool replay);
   void train_forward(const MicrobatchPass& pass);
   void train_backward(const MicrobatchPass& pass);
+  std::vector<Pass> passes_of_iteration() const;
   void iteration();  // All passes of a training step, for one graph.
   // All forward passes of an evaluation. `replay`: graphs replay the regions of those that fit.
   void evaluation(bool replay);
@@ -181,6 +182,8 @@ class StepLoop {
   bool has_regions() const;
   void prepare_graphs(std::int64_t step);
   void train_full_iteration(std::int64_t step);
+  void count_copies(const Ledger& graph);
+  bool lies_in_its_slots(int microbatch) const;
   void report_iteration();
   void evaluate_graph();
   bool replays_evaluation(std::int64_t step) const;  // Under impl partial.

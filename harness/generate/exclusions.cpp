@@ -116,7 +116,7 @@ constexpr std::size_t pair_of(Trait one, Trait other) {
 }
 
 // What several chunks are not built with yet (L00).
-constexpr Trait kWithoutChunks[] = {full_iteration, a_limit_of_graphs, recapture_under_a_limit,
+constexpr Trait kWithoutChunks[] = {a_limit_of_graphs, recapture_under_a_limit,
                                     shared_memory_of_graphs, offload_captured};
 
 // Several stages are not built with these yet (L00), or have no room for so many ranks.

@@ -108,7 +108,7 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
        return s.parallel.chunks != 1 && resumes_within_a_step(s);
      }>},
     {"parallel.chunks", "", true, "1", [](const Scenario& s) { return s.parallel.chunks > 1; }},
-    {"parallel.chunks", "with cuda_graph.impl full_iteration", false, "1",
+    {"parallel.chunks", "with cuda_graph.impl full_iteration", true, "1",
      with_chunks<[](const Scenario& s) { return s.cuda_graph.impl == GraphImpl::full_iteration; }>},
     {"parallel.chunks", "with cuda_graph.graph_memory_limit", false, "1",
      with_chunks<[](const Scenario& s) {

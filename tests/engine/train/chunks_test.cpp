@@ -67,6 +67,26 @@ TEST(Chunks, ChangeNoBitInGraphs) {
   });
 }
 
+TEST(Chunks, ChangeNoBitInTheGraphOfAStep) {
+  const auto whole = [](Scenario& s) {
+    s.cuda_graph.impl = GraphImpl::full_iteration;
+    s.training.steps = 4;
+    s.training.recapture_at = {3};
+  };
+  expect_no_difference([&](Scenario& s) {
+    whole(s);
+    s.training.change_microbatches_at = {{2, 7}, {3, 5}};
+    s.model.tied_embedding = true;
+    s.cuda_graph.max_packed_seqs = {4};
+  });
+  expect_no_difference([&](Scenario& s) {
+    whole(s);
+    s.fsdp.strategy = Sharding::optim_grads_params;
+    s.offload.modules = {OffloadModule::core_attn, OffloadModule::mamba_scan};
+    s.offload.max_inflight = 1;
+  });
+}
+
 TEST(Chunks, ChangeNoBitOfATiedWeight) {
   expect_no_difference([](Scenario& s) { s.model.tied_embedding = true; });
 }

@@ -342,6 +342,10 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
        [](auto& s) { return s.parallel.chunks > 1 && s.cuda_graph.impl == GraphImpl::none; }},
       {"chunks in graphs of parts",
        [](auto& s) { return s.parallel.chunks > 2 && !s.cuda_graph.modules.empty(); }},
+      {"chunks in the graph of a step",
+       [](auto& s) {
+         return s.parallel.chunks > 1 && s.cuda_graph.impl == GraphImpl::full_iteration;
+       }},
       {"chunks beside offloading",
        [](auto& s) { return s.parallel.chunks > 1 && !s.offload.modules.empty(); }},
       {"chunks on shards of several ranks",
