@@ -199,6 +199,7 @@ struct Scenario {
     bool delay_until_cuda_graph = false;
     std::int64_t pool_slack = 0;
     bool captured = false;
+    std::int64_t delta_bytes = 0;
   } offload;
 
   struct Fsdp {

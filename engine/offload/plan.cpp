@@ -209,12 +209,48 @@ void add_layer(const Scenario& scenario, const std::vector<Segment>& list,
   }
 }
 
-// The fraction counts the groups of all chunks in the order of the layers.
-void mark_resident(const Scenario& scenario, std::vector<OffloadPlan>& plans) {
+// Keeps groups of a chunk until the stage has kept `asked` bytes.
+void keep_groups(std::int64_t asked, OffloadPlan& plan, std::int64_t& kept) {
+  std::int64_t last = 0;
+  for (OffloadGroup& group : plan.groups) {
+    const std::int64_t enough = faulty("offload-delta-exceeded-by-two-groups", asked, asked + last);
+    if (kept >= enough) return;
+    group.is_resident = group.is_within_delta = true;
+    last = group.bytes();
+    kept += last;
+  }
+}
+
+// The chunk, of those that are left, whose backward passes come first.
+int next_to_keep(int left, int chunks) {
+  return faulty("offload-delta-from-the-first-chunk", left - 1, chunks - left);
+}
+
+void mark_delta(const Scenario& scenario, int stage, std::vector<OffloadPlan>& plans) {
+  const int times = faulty("offload-delta-of-the-next-stage", stage, stage + 1);
+  const std::int64_t asked = times * scenario.offload.delta_bytes;
+  const auto chunks = static_cast<int>(plans.size());
+  std::int64_t kept = 0;
+  for (int left = chunks; left > 0; --left) {
+    kept = faulty("offload-delta-counted-by-chunk", kept, 0);
+    keep_groups(asked, at(plans, next_to_keep(left, chunks)), kept);
+  }
+}
+
+// The groups that the fraction counts: of all chunks, in the order of the layers.
+std::vector<OffloadGroup*> groups_to_move(std::vector<OffloadPlan>& plans) {
   std::vector<OffloadGroup*> groups;
   for (OffloadPlan& plan : plans) {
-    for (OffloadGroup& group : plan.groups) groups.push_back(&group);
+    for (OffloadGroup& group : plan.groups) {
+      const bool counts = faulty("offload-fraction-counts-the-delta", !group.is_resident, true);
+      if (counts) groups.push_back(&group);
+    }
   }
+  return groups;
+}
+
+void mark_fraction(const Scenario& scenario, std::vector<OffloadPlan>& plans) {
+  const std::vector<OffloadGroup*> groups = groups_to_move(plans);
   const std::int64_t n = std::ssize(groups);
   const std::int64_t floor = n * (1'000'000 - scenario.offload.fraction.millionths) / 1'000'000;
   const auto resident =
@@ -442,6 +478,8 @@ static OffloadPlan groups_of_chunk(const Scenario& scenario, const std::vector<S
                                    const Chunk& chunk) {
   const std::vector<LayerSegments> of_layer = segments_of_layers(scenario, own);
   OffloadPlan plan;
+  plan.stage = chunk.stage;
+  plan.chunk = chunk.number;
   plan.segments = static_cast<int>(own.size());
   plan.microbatches = scenario.training.microbatches;
   plan.slots = chunk.slots;
@@ -464,7 +502,8 @@ std::vector<OffloadPlan> plan_offloads(const Scenario& scenario, int stage) {
                                     list.begin() + chunk.end_segment);
     plans.push_back(groups_of_chunk(scenario, segments_of_chunks.back(), chunk));
   }
-  mark_resident(scenario, plans);
+  mark_delta(scenario, stage, plans);
+  mark_fraction(scenario, plans);
   for (const Chunk& chunk : chunks) {
     OffloadPlan& plan = at(plans, chunk.number);
     const std::vector<Segment>& own = at(segments_of_chunks, chunk.number);

@@ -60,7 +60,8 @@ struct OffloadGroup {
                        // complete behind `end`.
   StepRange h2d = {};  // Launched before step `begin` at the earliest; complete before step `end`,
                        // which reads it.
-  bool is_resident = false;  // Eligible, but it is kept on the device.
+  bool is_resident = false;      // Eligible, but it is kept on the device.
+  bool is_within_delta = false;  // Resident because of `offload.delta_bytes`, not of the fraction.
   // Under `offload.captured`: whether its copies are nodes, out of the forward graph of the region
   // that it leaves, back of the backward graph of the region at the plan's position.
   bool leaves_in_graph = false, returns_in_graph = false;
@@ -69,6 +70,7 @@ struct OffloadGroup {
 };
 
 struct OffloadPlan {
+  int stage = 0, chunk = 0;
   // All eligible ones in order of execution, resident ones included.
   std::vector<OffloadGroup> groups;
   std::vector<std::int64_t> buffers;  // Bytes of each shared device buffer of one set.
@@ -115,9 +117,10 @@ struct OffloadPlan {
 // The plans of all chunks of a stage for the first precision that the scenario lists. In that of a
 // chunk the time line has its own segments; step -1 is the arrival of its input, and the head's
 // step is empty but in the last chunk. A group is eligible if one of its tensors has `min_bytes`.
-// The last floor(n * (1 - fraction)) of n eligible groups, in order of execution, are resident. A
-// copy has as many steps as it takes by the model of engine/offload/time_model.h, at most
-// `max_inflight`, and no more than make a modelled training step faster.
+// Of the eligible groups, stage s keeps those that have its s * `delta_bytes`; of the n that are
+// left the last floor(n * (1 - fraction)), in order of execution, are resident too. A copy has as
+// many steps as it takes by the model of engine/offload/time_model.h, at most `max_inflight`, and
+// no more than make a modelled training step faster.
 std::vector<OffloadPlan> plan_offloads(const Scenario& scenario, int stage = 0);
 // The plan of a model that is one chunk; that of the first chunk elsewhere.
 OffloadPlan plan_offload(const Scenario& scenario);

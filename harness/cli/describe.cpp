@@ -358,12 +358,7 @@ Description description(const Scenario& scenario) {
   out << shared_memory_table(scenario);
   write_resumes(out, scenario);
   write_attention(out, scenario);
-  const bool offloads = !scenario.offload.modules.empty();
-  int chunk = 0;
-  for (const OffloadPlan& plan : offloads ? plan_offloads(scenario) : std::vector<OffloadPlan>()) {
-    if (scenario.parallel.chunks > 1) out << "\nchunk " << chunk++ << "\n";
-    out << offload_table(scenario, plan);
-  }
+  out << offload_tables(scenario);
   const std::string sharding = sharding_table(scenario);
   out << sharding;
   for (const std::string& spot : blind_spots(scenario)) {
@@ -530,9 +525,11 @@ ExitStatus describe_command(const Words& words) {
     throw refusal(read.errors);
   }
   if (options.has("offload-json")) {
-    boost::json::array plans;  // A list where there are several chunks.
-    for (const OffloadPlan& plan : plan_offloads(read.scenario))
-      plans.push_back(offload_json(plan));
+    boost::json::array plans;  // A list where there are several chunks or stages.
+    for (int stage = 0; stage < read.scenario.parallel.pipeline; ++stage) {
+      for (const OffloadPlan& plan : plan_offloads(read.scenario, stage))
+        plans.push_back(offload_json(read.scenario, plan));
+    }
     const boost::json::value all = plans.size() == 1 ? plans.front() : boost::json::value(plans);
     write_file(options.text("offload-json"), boost::json::serialize(all) + "\n");
   }

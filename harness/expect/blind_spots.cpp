@@ -59,6 +59,7 @@ std::string blind_line(const std::string& spot) {
       {"ranks ", "other documents for each rank in data"},
       {"cuda_graph.max_packed_seqs:", "packs that take this capacity, or leave it out"},
       {"data.distribution.max", "as large a data.distribution.max as data.pack_length"},
+      {"offload.delta_bytes:", "modules with layers in later stages in offload.modules"},
       {"offload.delay_until_cuda_graph:", "expert_fc1 or moe_act in offload.modules"}};
   for (const auto& [begin, remedy] : kRemedies) {
     if (spot.starts_with(begin)) return "blind: " + spot + "; to show it: " + remedy;
@@ -81,6 +82,10 @@ std::vector<std::string> blind_spots(const Scenario& scenario) {
   if (scenario.offload.delay_until_cuda_graph && offload_demand(scenario).of_experts == 0)
     list.push_back(
         "offload.delay_until_cuda_graph: no tensor of experts is offloaded, so it delays nothing");
+  const bool has_delta = scenario.offload.delta_bytes > 0 && scenario.parallel.pipeline > 1;
+  if (with_offload(scenario) && has_delta && !keeps_for_delta(scenario))
+    list.push_back(
+        "offload.delta_bytes: no stage but the first has anything to offload, so it keeps nothing");
   const Transport transport = scenario.parallel.transport;
   if (ranks_of_run(scenario) > 1 && (transport == Transport::shm || transport == Transport::nccl))
     list.push_back("ranks are processes: the checker does not see the order between them");

@@ -231,8 +231,8 @@ void add_offload(const Scenario& scenario, std::int64_t microbatches,
   const OffloadDemand demand = offload_demand(scenario);
   for (const Counter counter :
        {Counter::bytes_planned, Counter::bytes_offloaded, Counter::bytes_reloaded}) {
-    Expectation one =
-        exactly(counter, demand.fixed * microbatches, "offload.modules, fraction and min_bytes");
+    Expectation one = exactly(counter, demand.fixed * microbatches,
+                              "offload.modules, fraction, min_bytes and delta_bytes");
     if (demand.follows_the_data()) one.max = std::numeric_limits<std::int64_t>::max();
     list.push_back(one);
     // A fraction of 0 asks for nothing; any other asks for something.

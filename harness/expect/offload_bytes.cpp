@@ -84,9 +84,22 @@ std::int64_t rows_of(const Scenario& scenario, OffloadModule module) {
   return has_columns(scenario, module) ? columns_of_codes(rows, scenario.model.moe.experts) : rows;
 }
 
+// A piece is a chunk of some stage.
+std::int64_t piece_of(const Scenario& scenario, int layer) {
+  const std::vector<Scenario::Block> blocks = scenario.blocks();
+  std::int64_t piece = 0, end = 0;
+  for (const std::int64_t count : blocks_of_pieces(std::ssize(blocks), pieces_of(scenario))) {
+    end += count;
+    if (layer < at(blocks, end - 1).first + at(blocks, end - 1).count) break;
+    ++piece;
+  }
+  return piece;
+}
+
 struct Group {
   OffloadModule module;
   int layer;
+  std::int64_t piece;
   std::int64_t bytes, row;  // Over all its tensors.
   bool of_experts, follows_the_data, has_columns;
   std::vector<std::int64_t> sizes;
@@ -102,6 +115,7 @@ std::vector<Group> groups_of(const Scenario& scenario) {
       const std::int64_t rows = rows_of(scenario, module);
       Group group{module,
                   layer,
+                  piece_of(scenario, layer),
                   0,
                   0,
                   experts,
@@ -145,27 +159,40 @@ std::vector<bool> captured_layers(const Scenario& scenario) {
   return whole;
 }
 
-// A piece is a chunk of some stage.
-std::int64_t piece_of(const Scenario& scenario, int layer) {
-  const std::vector<Scenario::Block> blocks = scenario.blocks();
-  std::int64_t piece = 0, end = 0;
-  for (const std::int64_t count : blocks_of_pieces(std::ssize(blocks), pieces_of(scenario))) {
-    end += count;
-    if (layer < at(blocks, end - 1).first + at(blocks, end - 1).count) break;
-    ++piece;
+// The key for which a group stays, or that it goes.
+enum class Stays : std::uint8_t { no, delta, fraction };
+
+// A stage keeps groups of its last piece first, until there are stage * delta_bytes; then the last
+// ones of what is left.
+std::vector<Stays> stays(const Scenario& scenario, const std::vector<Group>& groups) {
+  const std::int64_t stages = scenario.parallel.pipeline;
+  std::vector<Stays> list(groups.size(), Stays::no);
+  std::vector<std::int64_t> wanted(stages), left(stages), gone(stages);
+  for (std::int64_t stage = 0; stage < stages; ++stage)
+    at(wanted, stage) = stage * scenario.offload.delta_bytes;
+  for (std::int64_t piece = pieces_of(scenario) - 1; piece >= 0; --piece) {
+    std::int64_t& want = at(wanted, piece % stages);
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      if (groups[i].piece != piece) continue;
+      if (want > 0) list[i] = Stays::delta;
+      at(left, piece % stages) += want <= 0;
+      want -= groups[i].bytes;
+    }
   }
-  return piece;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const std::int64_t stage = groups[i].piece % stages;
+    if (list[i] == Stays::no && at(gone, stage)++ >= going(scenario, at(left, stage)))
+      list[i] = Stays::fraction;
+  }
+  return list;
 }
 
-// Each stage keeps the last of its groups.
 std::vector<Group> going_groups(const Scenario& scenario) {
-  const std::vector<std::int64_t> stages = stages_of_layers(scenario);
-  std::vector<std::int64_t> all(scenario.parallel.pipeline), gone(all.size());
-  std::vector<Group> groups = groups_of(scenario), going_ones;
-  for (const Group& group : groups) ++at(all, at(stages, group.layer));
-  for (const Group& group : groups) {
-    const std::int64_t stage = at(stages, group.layer);
-    if (at(gone, stage)++ < going(scenario, at(all, stage))) going_ones.push_back(group);
+  const std::vector<Group> groups = groups_of(scenario);
+  const std::vector<Stays> list = stays(scenario, groups);
+  std::vector<Group> going_ones;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (list[i] == Stays::no) going_ones.push_back(groups[i]);
   }
   return going_ones;
 }
@@ -199,8 +226,7 @@ OffloadDemand offload_demand(const Scenario& scenario) {
       demand.bytes_in_graphs += group.bytes;
     }
     demand.of_experts += group.of_experts;
-    const std::int64_t piece = piece_of(scenario, group.layer);
-    for (const std::int64_t size : group.sizes) demand.sizes.emplace(piece, size);
+    for (const std::int64_t size : group.sizes) demand.sizes.emplace(group.piece, size);
     if (group.follows_the_data) {
       (group.has_columns ? demand.per_column : demand.per_pair)[group.layer] += group.row;
     } else {
@@ -211,28 +237,51 @@ OffloadDemand offload_demand(const Scenario& scenario) {
   return demand;
 }
 
-std::vector<StayingModule> staying_modules(const Scenario& scenario) {
-  const std::vector<Group> groups = groups_of(scenario), go = going_groups(scenario);
-  const std::int64_t n = std::ssize(groups), moving = std::ssize(go);
-  const auto has_group = [&](OffloadModule module, const std::vector<Group>& list) {
-    return std::any_of(list.begin(), list.end(),
-                       [&](const Group& group) { return group.module == module; });
-  };
-  std::vector<StayingModule> list;
-  for (const OffloadModule module : scenario.offload.modules) {
-    if (has_group(module, go)) continue;
-    if (has_group(module, groups)) {
-      list.push_back({module, "offload.fraction keeps the last " + std::to_string(n - moving) +
-                                  " of " + std::to_string(n) +
-                                  " groups on the device, and all of its groups are among them"});
-    } else {
-      list.push_back({module, "its largest tensor has " +
-                                  std::to_string(largest_tensor(scenario, module)) +
-                                  " bytes, fewer than offload.min_bytes " +
-                                  std::to_string(scenario.offload.min_bytes)});
+bool keeps_for_delta(const Scenario& scenario) {
+  const std::vector<Stays> list = stays(scenario, groups_of(scenario));
+  return std::ranges::find(list, Stays::delta) != list.end();
+}
+
+// Why the groups of a module stay, all of them.
+static std::string reason_to_stay(const std::vector<Group>& groups, const std::vector<Stays>& list,
+                                  OffloadModule module) {
+  const auto count = [&](Stays why) { return std::ranges::count(list, why); };
+  const auto with = [&](Stays why) {
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      if (groups[i].module == module && list[i] == why) return true;
     }
+    return false;
+  };
+  const std::int64_t n = std::ssize(groups), delta = count(Stays::delta);
+  const std::string among = "on the device, and all of its groups are among them";
+  if (!with(Stays::fraction))
+    return "offload.delta_bytes keeps " + std::to_string(delta) + " of " + std::to_string(n) +
+           " groups " + among;
+  const std::string last = "offload.fraction keeps the last " +
+                           std::to_string(count(Stays::fraction)) + " of " +
+                           std::to_string(n - delta) + " groups ";
+  if (!with(Stays::delta)) return last + among;
+  return last + "and offload.delta_bytes " + std::to_string(delta) + " " + among;
+}
+
+std::vector<StayingModule> staying_modules(const Scenario& scenario) {
+  const std::vector<Group> groups = groups_of(scenario);
+  const std::vector<Stays> list = stays(scenario, groups);
+  std::vector<StayingModule> found;
+  for (const OffloadModule module : scenario.offload.modules) {
+    bool exists = false, goes = false;
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      exists |= groups[i].module == module;
+      goes |= groups[i].module == module && list[i] == Stays::no;
+    }
+    if (goes) continue;
+    found.push_back({module, exists ? reason_to_stay(groups, list, module)
+                                    : "its largest tensor has " +
+                                          std::to_string(largest_tensor(scenario, module)) +
+                                          " bytes, fewer than offload.min_bytes " +
+                                          std::to_string(scenario.offload.min_bytes)});
   }
-  return list;
+  return found;
 }
 
 }  // namespace lockstep

@@ -35,6 +35,9 @@ std::int64_t columns_of_codes(std::int64_t rows, std::int64_t experts);
 
 OffloadDemand offload_demand(const Scenario& scenario);
 
+// Whether offload.delta_bytes keeps anything: a stage but the first has a group.
+bool keeps_for_delta(const Scenario& scenario);
+
 // A module of offload.modules of which no tensor of any layer moves, and why.
 struct StayingModule {
   OffloadModule module{};

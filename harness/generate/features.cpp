@@ -519,6 +519,9 @@ constexpr Row kRows[] = {
                (f.moves(OffloadModule::expert_fc1) || f.moves(OffloadModule::moe_act)); }},
     {Trait::experts_apart_in_shared_memory, "experts over ranks in shared memory", kRare,
      [](F f) { return expert_ranks(f.s) > 1 && f.s.cuda_graph.shared_memory; }},
+    {Trait::offload_of_less_in_later_stages, "offload of less in later stages", kRare,
+     [](F f) { return f.offloads() && f.s.parallel.pipeline > 1 &&
+              f.s.offload.delta_bytes > 0; }},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMostTraits);
@@ -527,11 +530,11 @@ constexpr bool is_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  return std::size(kRows) == static_cast<std::size_t>(Trait::experts_apart_in_shared_memory) + 1;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::offload_of_less_in_later_stages) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 // Campaign files of before have a trait's bit where it was.
-static_assert(static_cast<int>(Trait::experts_apart_in_shared_memory) == 197,
+static_assert(static_cast<int>(Trait::offload_of_less_in_later_stages) == 198,
               "a new trait goes last");
 
 }  // namespace

@@ -399,6 +399,18 @@ void draw_stages(Choices& c, Scenario& s) {
   if (!works()) s = before;
 }
 
+// Behind the stages. Bytes around those of one tensor, so that groups end below, at and above them.
+void draw_delta(Choices& c, Scenario& s) {
+  if (s.parallel.pipeline == 1 || !with_offload(s) || c.one_in(4)) return;
+  std::vector<std::int64_t> sizes;
+  for (const auto& [piece, bytes] : offload_demand(s).sizes) sizes.push_back(bytes);
+  if (sizes.empty()) return;
+  s.offload.delta_bytes =
+      std::max<std::int64_t>(1, c.pick(sizes) * c.between(1, 2) + c.pick<std::int64_t>({0, 1, -1}));
+  if (c.one_in(4)) s.offload.delta_bytes = 1;
+  if (!does_what_it_asks(s)) s.offload.delta_bytes = 0;
+}
+
 // Graphs of parts, of which none holds the experts.
 void leave_experts_out_of_graphs(Scenario& s) {
   std::vector<GraphModule>& modules = s.cuda_graph.modules;
@@ -563,6 +575,7 @@ std::optional<Scenario> generate_held(Choices& c, Swarm swarm, const Outside& ou
   draw_schedule(c, s);
   draw_stages(c, s);
   draw_experts_apart(c, s);
+  draw_delta(c, s);
   if (!hold(Part::resumes, s)) return {};
   return s;
 }

@@ -205,6 +205,7 @@ enum class Trait : std::uint8_t {
   experts_apart_in_fp8,
   offload_of_experts_apart,
   experts_apart_in_shared_memory,
+  offload_of_less_in_later_stages,
 };
 
 }  // namespace lockstep

@@ -89,11 +89,12 @@ void Carrier::offload() {
   for (const char* name :
        {"fine_grained_activation_offloading", "offload_modules", "min_offloaded_tensor_size",
         "activation_offload_fraction", "fine_grained_offloading_max_inflight_offloads",
-        "delay_offload_until_cuda_graph"})
+        "delay_offload_until_cuda_graph", "delta_offload_bytes_across_pp_ranks"})
     use(name);
   if (!request_.flag("fine_grained_activation_offloading")) {
-    for (const char* field : {"offload_modules", "min_offloaded_tensor_size",
-                              "activation_offload_fraction", "delay_offload_until_cuda_graph"})
+    for (const char* field :
+         {"offload_modules", "min_offloaded_tensor_size", "activation_offload_fraction",
+          "delay_offload_until_cuda_graph", "delta_offload_bytes_across_pp_ranks"})
       idle(field, "--fine-grained-activation-offloading");
     return;
   }

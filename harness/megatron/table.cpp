@@ -22,6 +22,7 @@ constexpr PlainKey kPlain[] = {
     {"fine_grained_offloading_max_inflight_offloads", "offload.max_inflight", As::integer,
      When::offload},
     {"delay_offload_until_cuda_graph", "offload.delay_until_cuda_graph", As::flag, When::offload},
+    {"delta_offload_bytes_across_pp_ranks", "offload.delta_bytes", As::integer, When::offload},
     {"fsdp_double_buffer", "fsdp.double_buffer", As::flag, When::sharding},
     {"fsdp_db_use_persist_buf_on_alloc_fail", "fsdp.persist_buf_on_alloc_fail", As::flag,
      When::sharding},

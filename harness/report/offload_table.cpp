@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iomanip>
 #include <map>
 #include <numeric>
 #include <sstream>
@@ -9,6 +10,7 @@
 
 #include "engine/offload/forecast.h"
 #include "engine/offload/time_model.h"
+#include "kernels/core/at.h"
 #include "scenarios/io/reader.h"
 #include "scenarios/rules/legality.h"
 #include "scenarios/schema/words.h"
@@ -32,6 +34,12 @@ std::string h2d_step_name(const OffloadPlan& plan, int step) {
   return "forward " + (step == plan.segments ? "head" : std::to_string(step));
 }
 
+// "" if it moves.
+std::string reason_to_stay(const OffloadGroup& group) {
+  if (!group.is_resident) return "";
+  return group.is_within_delta ? "offload.delta_bytes" : "offload.fraction";
+}
+
 void write_group(std::ostringstream& out, const OffloadPlan& plan, const OffloadGroup& group,
                  double awaited) {
   char line[256];
@@ -43,7 +51,7 @@ void write_group(std::ostringstream& out, const OffloadPlan& plan, const Offload
                 static_cast<long long>(group.bytes()));
   out << line;
   if (group.is_resident) {
-    out << "stays\n";
+    out << "stays: " << reason_to_stay(group) << "\n";
     return;
   }
   std::snprintf(
@@ -60,8 +68,10 @@ double sum_of(const std::vector<double>& seconds) {
   return std::accumulate(seconds.begin(), seconds.end(), 0.0);
 }
 
-std::map<OffloadModule, std::int64_t> totals(const OffloadPlan& plan) {
-  std::map<OffloadModule, std::int64_t> sums;
+using BytesByModule = std::map<OffloadModule, std::int64_t>;
+
+BytesByModule totals(const OffloadPlan& plan) {
+  BytesByModule sums;
   for (const OffloadGroup& group : plan.groups)
     sums[group.module] += group.is_resident ? 0 : group.bytes();
   return sums;
@@ -113,19 +123,47 @@ std::string write_forecast(const Scenario& scenario, const OffloadForecast& time
   return out.str();
 }
 
+// A row for each rank, a column for each module: the bytes that leave in a microbatch.
+void write_ranks(std::ostringstream& out, const std::vector<BytesByModule>& stages,
+                 std::int64_t data) {
+  constexpr int kModule = 15, kTotal = 16;
+  out << "\nbytes of a microbatch that each rank offloads\n   rank";
+  for (const auto& [module, bytes] : stages.front()) out << std::setw(kModule) << word(module);
+  out << std::setw(kTotal) << "total"
+      << "\n";
+  const auto write_row = [&](const BytesByModule& row) {
+    std::int64_t sum = 0;
+    for (const auto& [module, bytes] : row) {
+      out << std::setw(kModule) << bytes;
+      sum += bytes;
+    }
+    out << std::setw(kTotal) << sum << "\n";
+  };
+  BytesByModule all;
+  for (std::int64_t rank = 0; rank < std::ssize(stages) * data; ++rank) {
+    const BytesByModule& own = at(stages, rank / data);
+    out << std::setw(7) << rank;
+    write_row(own);
+    for (const auto& [module, bytes] : own) all[module] += bytes;
+  }
+  out << "  total";
+  write_row(all);
+}
+
 }  // namespace
 
 std::string offload_table(const Scenario& scenario, const OffloadPlan& plan) {
   const OffloadForecast times = forecast(plan);
+  const std::int64_t rank = plan.stage * scenario.parallel.data;
   std::ostringstream out;
-  out << "\noffload plan of rank 0 (" << to_text(scenario.numerics.front())
+  out << "\noffload plan of rank " << rank << " (" << to_text(scenario.numerics.front())
       << "), fixed before the first step; " << plan.groups.size()
       << " groups in order of execution\n"
       << "  layer  module                         leaves after comes from   comes before     copy "
          "back        hidden\n";
   for (std::size_t i = 0; i < plan.groups.size(); ++i)
     write_group(out, plan, plan.groups[i], times.awaited[i]);
-  out << "  bytes of a microbatch by module, rank 0:";
+  out << "  bytes of a microbatch by module, rank " << rank << ":";
   for (const auto& [module, bytes] : totals(plan)) out << " " << word(module) << " " << bytes;
   out << "\n  total " << plan.bytes() << " bytes to the host and back"
       << (scenario.model.moe.host_sync ? ", at most: rows of experts follow the data" : "") << "\n";
@@ -143,7 +181,26 @@ std::string offload_table(const Scenario& scenario, const OffloadPlan& plan) {
   return out.str();
 }
 
-boost::json::object offload_json(const OffloadPlan& plan) {
+std::string offload_tables(const Scenario& scenario) {
+  if (scenario.offload.modules.empty()) return "";
+  const std::int64_t stages = scenario.parallel.pipeline;
+  std::ostringstream out;
+  BytesByModule none;
+  for (const OffloadModule module : scenario.offload.modules) none[module] = 0;
+  std::vector<BytesByModule> moved(stages, none);
+  for (int stage = 0; stage < stages; ++stage) {
+    for (const OffloadPlan& plan : plan_offloads(scenario, stage)) {
+      if (stages > 1 && plan.chunk == 0) out << "\nstage " << stage << "\n";
+      if (scenario.parallel.chunks > 1) out << "\nchunk " << plan.chunk << "\n";
+      out << offload_table(scenario, plan);
+      for (const auto& [module, bytes] : totals(plan)) at(moved, stage)[module] += bytes;
+    }
+  }
+  if (stages > 1) write_ranks(out, moved, scenario.parallel.data);
+  return out.str();
+}
+
+boost::json::object offload_json(const Scenario& scenario, const OffloadPlan& plan) {
   const OffloadForecast times = forecast(plan);
   boost::json::array groups;
   for (std::size_t i = 0; i < plan.groups.size(); ++i) {
@@ -153,11 +210,12 @@ boost::json::object offload_json(const OffloadPlan& plan) {
       tensors.push_back(boost::json::object{{"name", tensor.name}, {"bytes", tensor.bytes}});
     }
     groups.push_back(boost::json::object{
-        {"rank", 0},
+        {"rank", plan.stage * scenario.parallel.data},
         {"layer", group.layer},
         {"module", word(group.module)},
         {"bytes", group.bytes()},
         {"stays", group.is_resident},
+        {"stays_for", reason_to_stay(group)},
         {"leaves_after", group.d2h.begin},
         {"gone_after", group.d2h.end},
         {"returns_from", group.is_resident ? 0 : plan.last_step() - group.h2d.begin},
@@ -170,7 +228,9 @@ boost::json::object offload_json(const OffloadPlan& plan) {
   }
   boost::json::object modules;
   for (const auto& [module, bytes] : totals(plan)) modules[word(module)] = bytes;
-  return {{"segments", plan.segments},
+  return {{"stage", plan.stage},
+          {"chunk", plan.chunk},
+          {"segments", plan.segments},
           {"prefetch", plan.prefetch()},
           {"slots", plan.slots},
           {"mirrored", plan.reversed},

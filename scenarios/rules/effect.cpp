@@ -50,6 +50,9 @@ void add_machinery(const Scenario& scenario, std::vector<std::string>& keys) {
   }
   if (scenario.training.eval_every == 0) keys.push_back("cuda_graph.evaluation");
   if (!with_offload(scenario)) keys.push_back("offload");
+  // Stage 0 keeps nothing.
+  if (with_offload(scenario) && scenario.parallel.pipeline == 1)
+    keys.push_back("offload.delta_bytes");
   if (!with_sharding(scenario)) {
     keys.insert(keys.end(), {"fsdp.double_buffer", "fsdp.persist_buf_on_alloc_fail", "fsdp.unit",
                              "fsdp.prefetch", "fsdp.bucket_bytes"});

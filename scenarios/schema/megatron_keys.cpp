@@ -20,6 +20,7 @@ const std::map<std::string, std::string>& megatron_keys() {
       {"fine_grained_activation_offloading", "offload.modules"},
       {"offload_modules", "offload.modules"},
       {"delay_offload_until_cuda_graph", "offload.delay_until_cuda_graph"},
+      {"delta_offload_bytes_across_pp_ranks", "offload.delta_bytes"},
       {"recompute_modules", "model.recompute"},
       {"num_layers", "model.pattern"},
       {"hybrid_override_pattern", "model.pattern"},

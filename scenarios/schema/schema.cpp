@@ -15,6 +15,8 @@ namespace {
 constexpr std::int64_t kMostLength = 2147483647;
 // No more than keeps factor * top_k * pack_length in 64 bits.
 constexpr std::int64_t kMostFactor = 100'000'000'000;
+// Times the number of a stage it stays in 64 bits.
+constexpr std::int64_t kMostDelta = std::int64_t{1} << 50;
 
 constexpr std::int64_t whole(std::int64_t value) { return value * 1'000'000; }
 
@@ -375,6 +377,12 @@ void add_machinery(std::vector<Key>& keys) {
        added(key("offload.captured",
                  {"copies of groups that lie in graphs are nodes of these graphs"}, Bool{},
                  AT(offload.captured))),
+       added(
+           key("offload.delta_bytes",
+               {"before `fraction`, pipeline stage s keeps groups until they have s times as many "
+                "bytes of a microbatch: its last chunk's first, in order of execution",
+                "bytes"},
+               Int{0, kMostDelta}, AT(offload.delta_bytes))),
        key("fsdp.strategy", {"what is sharded over the ranks"}, Word<Sharding>{},
            AT(fsdp.strategy)),
        key("fsdp.double_buffer",

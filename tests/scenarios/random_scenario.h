@@ -155,6 +155,7 @@ inline void draw_machinery(Scenario& scenario) {
   scenario.offload.fraction = any_ratio(0, 1'000'000);
   if (*rc::gen::arbitrary<bool>()) scenario.offload.max_inflight = any_int(0, 1024);
   scenario.offload.captured = *rc::gen::arbitrary<bool>();
+  scenario.offload.delta_bytes = any_int(0, std::int64_t{1} << 50);
   scenario.fsdp.strategy = any_word<Sharding>();
   scenario.fsdp.unit_is_list = *rc::gen::arbitrary<bool>();
   scenario.fsdp.unit =

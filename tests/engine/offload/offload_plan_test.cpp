@@ -14,7 +14,9 @@
 #include "engine/plan/regions.h"
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/offload_modules.h"
+#include "scenarios/schema/words.h"
 
 namespace lockstep {
 namespace {
@@ -377,6 +379,110 @@ TEST(OffloadPlanProperty, TheFractionIsExactAndTheLastOnesStay) {
     RC_ASSERT((stay + 1) * 1'000'000 > n * (1'000'000 - s.offload.fraction.millionths));
     for (std::int64_t i = 0; i < n; ++i)
       RC_ASSERT(at(plan.groups, i).is_resident == (i >= n - stay));
+  }));
+}
+
+// ---- Stages that keep more ------------------------------------------------------------------
+
+Scenario staged(const std::string& pattern, std::vector<OffloadModule> modules, std::int64_t stages,
+                std::int64_t chunks) {
+  Scenario s = scenario_of(pattern, std::move(modules));
+  s.parallel.pipeline = stages;
+  s.parallel.chunks = chunks;
+  s.parallel.group = stages;
+  if (chunks > 1) s.parallel.schedule = PipelineSchedule::interleaved;
+  s.training.microbatches = 2 * stages;
+  s.training.in_flight = scheduled_depth(s);
+  return s;
+}
+
+// Layers whose groups stay, by why: "delta 4.core_attn, fraction 5.mlp_fc1".
+std::string staying(const Scenario& s, int stage) {
+  std::string text;
+  for (const OffloadPlan& plan : plan_offloads(s, stage)) {
+    for (const OffloadGroup& group : plan.groups) {
+      if (!group.is_resident) continue;
+      text += text.empty() ? "" : ", ";
+      text += group.is_within_delta ? "delta " : "fraction ";
+      text += std::to_string(group.layer) + "." + word(group.module);
+    }
+  }
+  return text;
+}
+
+// Each mlp_fc1 has 8192 bytes, and each core_attn 16896.
+TEST(OffloadDelta, KeepsWholeGroupsOfTheLastChunkFirst) {
+  Scenario s = staged("*-*-*-*-", {core_attn, mlp_fc1}, 2, 2);
+  EXPECT_EQ(staying(s, 1), "");
+  s.offload.delta_bytes = 16896;
+  EXPECT_EQ(staying(s, 0), "");
+  EXPECT_EQ(staying(s, 1), "delta 6.core_attn");
+  s.offload.delta_bytes = 16897;
+  EXPECT_EQ(staying(s, 1), "delta 6.core_attn, delta 7.mlp_fc1");
+  s.offload.delta_bytes = 16896 + 8193;
+  EXPECT_EQ(staying(s, 1), "delta 2.core_attn, delta 6.core_attn, delta 7.mlp_fc1");
+  s.offload.delta_bytes = std::int64_t{1} << 50;
+  EXPECT_EQ(staying(s, 1),
+            "delta 2.core_attn, delta 3.mlp_fc1, delta 6.core_attn, delta 7.mlp_fc1");
+  EXPECT_TRUE(plan_offloads(s, 1).front().empty());
+}
+
+TEST(OffloadDelta, GrowsWithTheStage) {
+  Scenario s = staged("--------", {mlp_fc1}, 4, 1);
+  s.offload.delta_bytes = 1;
+  EXPECT_EQ(staying(s, 0), "");
+  EXPECT_EQ(staying(s, 1), "delta 2.mlp_fc1");
+  s.offload.delta_bytes = 8192 / 3;
+  EXPECT_EQ(staying(s, 3), "delta 6.mlp_fc1");
+  s.offload.delta_bytes = 8192 / 3 + 1;
+  EXPECT_EQ(staying(s, 3), "delta 6.mlp_fc1, delta 7.mlp_fc1");
+}
+
+TEST(OffloadDelta, LeavesTheRestToTheFraction) {
+  Scenario s = staged("*-*-*-*-", {core_attn, mlp_fc1}, 2, 2);
+  s.offload.delta_bytes = 1;
+  s.offload.fraction = Ratio{700'000};  // Of three 0 stay, of four 1.
+  EXPECT_EQ(staying(s, 0), "fraction 5.mlp_fc1");
+  EXPECT_EQ(staying(s, 1), "delta 6.core_attn");
+  s.offload.fraction = Ratio{600'000};
+  EXPECT_EQ(staying(s, 1), "delta 6.core_attn, fraction 7.mlp_fc1");
+}
+
+// The rule once more, from its text: a group stays if what stays before it is less than is asked.
+TEST(OffloadDeltaProperty, IsTheRuleOfEveryStage) {
+  EXPECT_TRUE(rc::check([] {
+    const std::int64_t stages = *rc::gen::inRange<std::int64_t>(1, 4);
+    const std::int64_t chunks = *rc::gen::inRange<std::int64_t>(1, 4);
+    std::string pattern;
+    for (std::int64_t i = 0, n = stages * chunks + *rc::gen::inRange(0, 6); i < n; ++i)
+      pattern += *rc::gen::element('M', '*', '-');
+    // A layer of attention and the MLP behind it are one block.
+    while (std::ssize(scenario_of(pattern, {}).blocks()) < stages * chunks) pattern += 'M';
+    Scenario s = staged(pattern, {core_attn, mlp_fc1, mamba_in_proj, mamba_scan}, stages, chunks);
+    std::erase_if(s.offload.modules, [](OffloadModule) { return *rc::gen::inRange(0, 4) == 0; });
+    s.offload.fraction = Ratio{*rc::gen::inRange<std::int64_t>(0, 1'000'001)};
+    s.offload.delta_bytes = *rc::gen::inRange<std::int64_t>(0, 120'000);
+    for (int stage = 0; stage < stages; ++stage) {
+      const std::vector<OffloadPlan> plans = plan_offloads(s, stage);
+      std::int64_t before = 0, left = 0, by_fraction = 0;
+      for (std::int64_t chunk = chunks - 1; chunk >= 0; --chunk) {
+        for (const OffloadGroup& group : at(plans, chunk).groups) {
+          RC_ASSERT(group.is_within_delta == (before < stage * s.offload.delta_bytes));
+          before += group.bytes();
+          left += !group.is_within_delta;
+          by_fraction += group.is_resident && !group.is_within_delta;
+        }
+      }
+      RC_ASSERT(by_fraction == left * (1'000'000 - s.offload.fraction.millionths) / 1'000'000);
+      bool resident = false;  // The last ones of those that the fraction counts.
+      for (const OffloadPlan& plan : plans) {
+        for (const OffloadGroup& group : plan.groups) {
+          if (group.is_within_delta) continue;
+          RC_ASSERT(group.is_resident || !resident);
+          resident = group.is_resident;
+        }
+      }
+    }
   }));
 }
 

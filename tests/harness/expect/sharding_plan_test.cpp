@@ -316,6 +316,25 @@ TEST(BlindSpots, AModuleOfWhichNothingMovesIsNamedWithTheReason) {
                                    testing::HasSubstr("fewer than offload.min_bytes 1073741824")));
 }
 
+TEST(BlindSpots, WhatLaterStagesKeepIsNamedWithItsReason) {
+  Scenario s;
+  s.model.pattern = "-*-";
+  s.offload.modules = {OffloadModule::core_attn, OffloadModule::mlp_fc1};
+  s.parallel.pipeline = 2;
+  s.training.in_flight = 2;
+  s.offload.delta_bytes = 1;
+  EXPECT_THAT(blind_spots(s),
+              testing::ElementsAre("offload.modules: nothing of core_attn moves, because "
+                                   "offload.delta_bytes keeps 1 of 3 groups on the device, and all "
+                                   "of its groups are among them"));
+  s.model.pattern = "*-M";  // The last stage has nothing to keep.
+  EXPECT_THAT(blind_spots(s),
+              testing::ElementsAre("offload.delta_bytes: no stage but the first has anything to "
+                                   "offload, so it keeps nothing"));
+  s.parallel.pipeline = 1;
+  EXPECT_THAT(blind_spots(s), testing::IsEmpty());
+}
+
 // A module is named if no group of it moves by the engine's plan, and only then.
 TEST(BlindSpots, ModulesThatStayAreThoseOfTheEnginesPlan) {
   for (const std::int64_t min_bytes : {0, 4096, 16384, 65536}) {

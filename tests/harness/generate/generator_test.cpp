@@ -131,6 +131,21 @@ TEST(Generator, DrawsCopiesThatWaitBeyondFurtherLayersOfExperts) {
   EXPECT_GE(drawn, 30);
 }
 
+// On stages of one chunk and of several, with a fraction of what is left.
+TEST(Generator, DrawsStagesThatOffloadLess) {
+  int drawn = 0, with_chunks = 0, with_a_fraction = 0;
+  for (std::uint64_t seed = 0; seed < 6000; ++seed) {
+    const Scenario s = generate(seed);
+    if (s.parallel.pipeline == 1 || s.offload.delta_bytes == 0) continue;
+    ++drawn;
+    with_chunks += s.parallel.chunks > 1;
+    with_a_fraction += s.offload.fraction.millionths < 1'000'000;
+  }
+  EXPECT_GE(drawn, 60);
+  EXPECT_GE(with_chunks, 15);
+  EXPECT_GE(with_a_fraction, 15);
+}
+
 // By how many powers of ten the norms of a model raise the gradients of a row of zeros.
 double digits_of_norms(const Scenario::Model& m) {
   double norms = 1;

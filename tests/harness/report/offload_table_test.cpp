@@ -46,8 +46,8 @@ void for_each_plan(const Check& check) {
 }
 
 TEST(OffloadTable, SaysWhatMovesWhenItComesBackAndHowManyBytes) {
-  for_each_plan([](const Scenario&, const OffloadPlan& plan) {
-    const boost::json::object json = offload_json(plan);
+  for_each_plan([](const Scenario& scenario, const OffloadPlan& plan) {
+    const boost::json::object json = offload_json(scenario, plan);
     std::int64_t bytes = 0;
     ASSERT_EQ(json.at("groups").as_array().size(), plan.groups.size());
     for (std::size_t i = 0; i < plan.groups.size(); ++i) {
@@ -56,6 +56,7 @@ TEST(OffloadTable, SaysWhatMovesWhenItComesBackAndHowManyBytes) {
       EXPECT_EQ(said.at("layer").as_int64(), group.layer);
       EXPECT_EQ(said.at("module").as_string(), word(group.module));
       EXPECT_EQ(said.at("stays").as_bool(), group.is_resident);
+      EXPECT_EQ(said.at("stays_for").as_string(), group.is_resident ? "offload.fraction" : "");
       EXPECT_EQ(said.at("leaves_after").as_int64(), group.d2h.begin);
       EXPECT_EQ(said.at("returns_from").as_int64(),
                 group.is_resident ? 0 : plan.last_step() - group.h2d.begin);
@@ -73,7 +74,7 @@ TEST(OffloadTable, SaysWhatMovesWhenItComesBackAndHowManyBytes) {
 TEST(OffloadTable, SaysHowMuchIsHidden) {
   for_each_plan([](const Scenario& scenario, const OffloadPlan& plan) {
     const OffloadForecast times = forecast(plan);
-    const boost::json::object json = offload_json(plan);
+    const boost::json::object json = offload_json(scenario, plan);
     const boost::json::object& model = json.at("model").as_object();
     double awaited = 0;
     for (const auto& group : json.at("groups").as_array())
@@ -111,13 +112,47 @@ TEST(OffloadTable, KnowsWhatFits) {
   }
 }
 
+// The plan of each stage shows what stays and why, and a table what each rank moves.
+TEST(OffloadTable, SaysWhatStagesKeepAndRanksMove) {
+  Scenario s;
+  s.model.pattern = "*-*-";
+  s.offload.modules = {OffloadModule::core_attn, OffloadModule::mlp_fc1};
+  s.parallel.pipeline = s.parallel.data = 2;
+  s.training.in_flight = 2;
+  s.offload.delta_bytes = 1;
+  s.offload.fraction = Ratio{500'000};
+  const std::string text = offload_tables(s);
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("\nstage 0\n\noffload plan of rank 0 (fp32)"),
+                    HasSubstr("      1  mlp_fc1               8192 B  stays: offload.fraction\n"),
+                    HasSubstr("\nstage 1\n\noffload plan of rank 2 (fp32)"),
+                    HasSubstr("      2  core_attn            16896 B  stays: "
+                              "offload.delta_bytes\n")));
+  EXPECT_THAT(text, testing::EndsWith("\nbytes of a microbatch that each rank offloads\n"
+                                      "   rank      core_attn        mlp_fc1           total\n"
+                                      "      0          16896              0           16896\n"
+                                      "      1          16896              0           16896\n"
+                                      "      2              0           8192            8192\n"
+                                      "      3              0           8192            8192\n"
+                                      "  total          33792          16384           50176\n"));
+  const boost::json::object json = offload_json(s, plan_offloads(s, 1).front());
+  EXPECT_EQ(json.at("stage").as_int64(), 1);
+  const boost::json::object& kept = json.at("groups").as_array().front().as_object();
+  EXPECT_EQ(kept.at("rank").as_int64(), 2);
+  EXPECT_EQ(kept.at("stays_for").as_string(), "offload.delta_bytes");
+  s.parallel.pipeline = 1;
+  EXPECT_THAT(offload_tables(s), Not(HasSubstr("rank offloads")));
+  s.offload.modules.clear();
+  EXPECT_EQ(offload_tables(s), "");
+}
+
 // With four microbatches in flight copies back begin in forward passes or in backward graphs.
 TEST(OffloadTable, SaysWhichCopiesAreNodes) {
   Scenario scenario = of_h1(GraphImpl::partial, 4, 1);
   EXPECT_THAT(offload_table(scenario, plan_offload(scenario)), Not(HasSubstr("nodes of graphs")));
   scenario.offload.captured = true;
   const OffloadPlan plan = plan_offload(scenario);
-  const boost::json::object json = offload_json(plan);
+  const boost::json::object json = offload_json(scenario, plan);
   std::int64_t each_way = 0, back = 0;
   for (std::size_t i = 0; i < plan.groups.size(); ++i) {
     const OffloadGroup& group = plan.groups[i];

@@ -96,6 +96,7 @@ inline std::vector<std::string> further_features_in(const Scenario& s) {
   note("changing microbatches", !s.training.change_microbatches_at.empty());
   note("buckets", s.cuda_graph.max_packed_seqs.size() > 1);
   note("captured copies", s.offload.captured);
+  note("delta of offloading", s.offload.delta_bytes > 0);
   note("passes of captures", s.cuda_graph.capture_passes > 0);
   note("shared memory", s.cuda_graph.shared_memory);
   note("in flight", s.training.in_flight > plain.training.in_flight);

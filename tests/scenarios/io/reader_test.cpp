@@ -124,6 +124,7 @@ offload:
   delay_until_cuda_graph: false
   pool_slack: 0
   captured: false
+  delta_bytes: 0
 fsdp:
   strategy: no_shard
   double_buffer: true

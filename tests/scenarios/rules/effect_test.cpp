@@ -55,5 +55,16 @@ TEST(Effect, WhatAStrategyDoesNotReadIsListed) {
               Contains("fsdp.persist_buf_on_alloc_fail"));
 }
 
+TEST(Effect, BytesThatLaterStagesKeepNeedSeveralStages) {
+  const auto keys = [](std::int64_t stages) {
+    return keys_without_effect(edited([&](Scenario& s) {
+      s.offload.modules = {OffloadModule::core_attn};
+      s.parallel.pipeline = stages;
+    }));
+  };
+  EXPECT_THAT(keys(1), Contains("offload.delta_bytes"));
+  EXPECT_THAT(keys(2), Not(Contains("offload.delta_bytes")));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -374,6 +374,11 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
        }},
       {"stages beside offloading",
        [](auto& s) { return s.parallel.pipeline > 1 && !s.offload.modules.empty(); }},
+      {"stages that keep more than those before, with a fraction of the rest",
+       [](auto& s) {
+         return s.parallel.pipeline > 2 && s.parallel.chunks > 1 && s.offload.delta_bytes > 0 &&
+                s.offload.fraction.millionths < 1'000'000;
+       }},
       {"experts over ranks in eager passes",
        [](auto& s) { return expert_ranks(s) > 1 && s.cuda_graph.impl == GraphImpl::none; }},
       {"experts over ranks beside graphs of their router",
