@@ -205,21 +205,17 @@ void Offloader::start_h2d(int step, int slot) {
   }
 }
 
-void Offloader::prefetch(int segment, int slot) {
-  if (segment < plan_.first_h2d_step()) return;
-  open_.prefetched = slot;
-  start_h2d(segment, slot);
+void Offloader::prefetch(int steps_behind, int slot) {
+  for (const int step : open_.early.due(plan_, slot, steps_behind)) start_h2d(step, slot);
 }
 
 void Offloader::enter_backward(int segment, int slot) {
   if (segment == plan_.segments) {
-    // The last backward passes of a step have no forward pass before them that could have launched
-    // their early copies.
-    const bool launched = std::exchange(open_.prefetched, std::nullopt) == slot;
-    const int missed = launched ? plan_.segments + 1 : plan_.first_h2d_step();
-    const int first =
-        faulty("reload-without-a-forward-pass-is-forgotten", missed, plan_.segments + 1);
-    for (int step = first; plan_.in_forward(step); ++step) start_h2d(step, slot);
+    // Not every backward pass has one before it that could have launched its early copies.
+    const std::vector<int> missed = open_.early.missed(plan_, slot), none;
+    const std::vector<int> steps =
+        faulty("reload-without-a-forward-pass-is-forgotten", missed, none);
+    for (const int step : steps) start_h2d(step, slot);
   }
   start_h2d(plan_.backward_step(segment), slot);
   for (const Group* group : needed_at_[plan_.backward_step(segment)]) {

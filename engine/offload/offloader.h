@@ -17,6 +17,7 @@
 #include "engine/device/ledger.h"
 #include "engine/offload/by_step.h"
 #include "engine/offload/copy_lanes.h"
+#include "engine/offload/early_copies.h"
 #include "engine/offload/plan.h"
 #include "engine/tensors/tensor_pool.h"
 
@@ -61,9 +62,10 @@ class Offloader {
   void leave_forward(int segment, int slot);
   // Launches h2d copies; compute waits for what the segment reads.
   void enter_backward(int segment, int slot);
-  // Called before the forward pass of a segment, if the backward pass of `slot` follows that
-  // forward pass: launches the h2d copies that the plan begins so early.
-  void prefetch(int segment, int slot);
+  // Called before the steps of a pass, through any chunk, that the backward pass of `slot` follows
+  // (OffloadPlan::slot_to_come): launches the h2d copies that the plan begins when so many steps
+  // are behind that one.
+  void prefetch(int steps_behind, int slot);
 
   // Under `offload.captured`, the copies that are nodes of a region's graphs and the waits for
   // them. Called by the host code of a training pass through a captured region: around all of it,
@@ -123,7 +125,7 @@ class Offloader {
     std::vector<const Event*> buffer_d2h;
     // For each pinned buffer, the h2d copy that may still read it.
     std::vector<const Event*> pinned_h2d;
-    std::optional<int> prefetched;  // The slot whose early h2d copies a forward pass has launched.
+    EarlyCopies early;
   };
 
   void add_group(const OffloadGroup& planned);

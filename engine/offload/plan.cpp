@@ -303,15 +303,41 @@ void time_d2h(OffloadPlan& plan, int most) {
   }
 }
 
+// Seconds of a pass' steps in their order, without that of a head that lies elsewhere.
+std::vector<double> seconds_of_pass(const OffloadPlan& plan, bool forward) {
+  const std::vector<double>& of_segments = forward ? plan.seconds.forward : plan.seconds.backward;
+  std::vector<double> list;
+  for (int i = 0; i <= plan.segments; ++i) {
+    const int step = forward ? i : plan.segments + 1 + i;
+    if (plan.steps_behind(step)) list.push_back(at(of_segments, plan.segment_of(step)));
+  }
+  return list;
+}
+
+// Sets in which steps of other passes h2d copies may begin.
+void find_leads(const std::vector<Pass>& passes, std::vector<OffloadPlan>& plans) {
+  for (std::size_t i = 0; i + 1 < passes.size(); ++i) {
+    OffloadPlan& plan = at(plans, passes[i + 1].chunk);
+    if (!plan.slot_to_come(passes, i)) continue;
+    std::vector<double> before = seconds_of_pass(at(plans, passes[i].chunk), passes[i].forward);
+    std::reverse(before.begin(), before.end());
+    before.resize(std::min(before.size(), static_cast<std::size_t>(plan.segments) + 1));
+    for (std::size_t behind = 0; behind < before.size(); ++behind) {
+      if (behind == plan.lead.size()) plan.lead.push_back(before[behind]);
+      plan.lead[behind] = std::min(plan.lead[behind], before[behind]);
+    }
+  }
+}
+
 // h2d copies run one after the other, each as late as it can. Sets the first step of each, `most`
 // steps at most.
 void time_h2d(OffloadPlan& plan, int most) {
   const int first = plan.first_h2d_step(), last = plan.last_step();
   std::vector<double> begin(static_cast<std::size_t>(last) + 1);
   for (int step = first; step < last; ++step) {
-    const std::vector<double>& seconds =
-        plan.in_forward(step) ? plan.seconds.forward : plan.seconds.backward;
-    at(begin, step + 1) = at(begin, step) + at(seconds, plan.segment_of(step));
+    const double seconds = plan.in_forward(step) ? at(plan.lead, plan.segments - step)
+                                                 : at(plan.seconds.backward, plan.segment_of(step));
+    at(begin, step + 1) = at(begin, step) + seconds;
   }
   const auto later = [](const OffloadGroup& a, const OffloadGroup& b) {
     return a.h2d.end > b.h2d.end;
@@ -320,8 +346,8 @@ void time_h2d(OffloadPlan& plan, int most) {
   for (OffloadGroup* group : moving_groups(plan, later)) {
     StepRange& h2d = group->h2d;
     start = std::min(start, at(begin, h2d.end)) - copy_seconds(group->bytes());
-    const int earliest = std::max(first, h2d.end - most);
-    h2d.begin = h2d.end - 1;
+    const int earliest = plan.h2d_step(h2d.end, most);
+    h2d.begin = plan.h2d_step(h2d.end, 1);
     while (h2d.begin > earliest && at(begin, h2d.begin) > start) --h2d.begin;
   }
 }
@@ -364,34 +390,40 @@ void assign_buffers(OffloadPlan& plan) {
   }
 }
 
-// Times the copies with at most so many steps each, in the faster of the two orders of buffers;
-// returns the seconds of a modelled training step.
-double time_copies(OffloadPlan& plan, int most) {
-  time_d2h(plan, most);
-  time_h2d(plan, most);
-  assign_buffers(plan);
-  plan.reversed = false;
-  const double straight = forecast(plan).seconds();
-  plan.reversed = true;
-  const double reversed = forecast(plan).seconds();
-  plan.reversed = reversed < straight;
-  return std::min(straight, reversed);
+// Times the copies with at most so many steps each, in the faster of the two orders of each chunk's
+// buffers; returns the seconds of a modelled training step.
+double time_copies(std::vector<OffloadPlan>& plans, const std::vector<Pass>& passes, int most) {
+  for (OffloadPlan& plan : plans) {
+    time_d2h(plan, most);
+    time_h2d(plan, most);
+    assign_buffers(plan);
+    plan.reversed = false;
+  }
+  double best = forecast(plans, passes).seconds();
+  for (OffloadPlan& plan : plans) {
+    plan.reversed = true;
+    const double reversed = forecast(plans, passes).seconds();
+    plan.reversed = reversed < best;
+    best = std::min(best, reversed);
+  }
+  return best;
 }
 
-// Chooses the most steps that a copy may have: the fewest whose modelled time is within 0.2 % of
-// the best. With an integer max_inflight compute waits for more copies regardless.
-void choose_copy_steps(OffloadPlan& plan) {
+// Chooses the most steps that a copy of the stage may have: the fewest whose modelled time is
+// within 0.2 % of the best. With an integer max_inflight compute waits for more copies regardless.
+void choose_copy_steps(std::vector<OffloadPlan>& plans, const std::vector<Pass>& passes) {
   constexpr double kTolerance = 1.002;
-  const auto allowed =
-      static_cast<int>(std::max<std::int64_t>(1, plan.max_inflight.value_or(plan.longest_h2d())));
+  int longest = 1;
+  for (const OffloadPlan& plan : plans) longest = std::max(longest, plan.longest_h2d());
+  const std::int64_t allowed =
+      std::max<std::int64_t>(1, plans.front().max_inflight.value_or(longest));
   std::vector<double> seconds;
-  for (int most = 1; most <= std::min(allowed, std::max(1, plan.longest_h2d())); ++most) {
-    seconds.push_back(time_copies(plan, most));
-  }
+  for (int most = 1; most <= std::min<std::int64_t>(allowed, longest); ++most)
+    seconds.push_back(time_copies(plans, passes, most));
   const double best = *std::min_element(seconds.begin(), seconds.end());
   const auto enough = std::find_if(seconds.begin(), seconds.end(),
                                    [&](double s) { return s <= kTolerance * best; });
-  time_copies(plan, static_cast<int>(enough - seconds.begin()) + 1);
+  time_copies(plans, passes, static_cast<int>(enough - seconds.begin()) + 1);
 }
 
 // A group can be captured if it leaves and is read in captured regions, if its rows are static and
@@ -446,23 +478,41 @@ std::int64_t OffloadPlan::device_bytes() const {
   return sets * std::accumulate(buffers.begin(), buffers.end(), std::int64_t{0});
 }
 
+int OffloadPlan::h2d_step(int reader, int count) const {
+  int step = reader - count;
+  if (!has_head && step <= backward_step(segments)) --step;
+  return std::max(step, first_h2d_step());
+}
+
+std::optional<int> OffloadPlan::steps_behind(int step) const {
+  if (!has_head && segment_of(step) == segments) return {};
+  const int last = has_head ? segments : segments - 1;
+  return in_forward(step) ? last - step : last_step() - step;
+}
+
 int OffloadPlan::prefetch() const {
   int most = 0;
-  for (const OffloadGroup& group : groups)
-    most = std::max(most, group.is_resident ? 0 : group.h2d.length());
+  for (const OffloadGroup& group : groups) {
+    if (group.is_resident) continue;
+    const bool over_the_head = !has_head && group.h2d.begin <= backward_step(segments);
+    most = std::max(most, group.h2d.length() - (over_the_head ? 1 : 0));
+  }
   return most;
 }
 
 std::optional<int> OffloadPlan::slot_to_come(const std::vector<Pass>& passes,
                                              std::size_t pass) const {
-  if (empty() || sets == 1) return {};
-  if (!passes[pass].forward || pass + 1 == passes.size() || passes[pass + 1].forward) return {};
-  if (passes[pass].chunk != passes[pass + 1].chunk)
-    return {};  // Its steps are those of another plan.
-  const int slot = passes[pass].microbatch % static_cast<int>(slots);
-  const int next = passes[pass + 1].microbatch % static_cast<int>(slots);
-  const bool same_set = faulty("reload-into-bins-being-written", slot % sets == next % sets, false);
-  return same_set ? std::nullopt : std::optional(next);
+  if (pass + 1 == passes.size() || bytes() == 0) return {};
+  const Pass &before = passes[pass], &next = passes[pass + 1];
+  if (next.forward || next.chunk != chunk) return {};
+  const int next_slot = next.microbatch % static_cast<int>(slots);
+  const bool waits = faulty("reload-waits-for-its-own-pass", false, true);
+  if (before.chunk != chunk) return waits ? std::nullopt : std::optional(next_slot);
+  if (!before.forward || sets == 1) return {};
+  const int slot = before.microbatch % static_cast<int>(slots);
+  const bool same_set =
+      faulty("reload-into-bins-being-written", slot % sets == next_slot % sets, false);
+  return same_set ? std::nullopt : std::optional(next_slot);
 }
 
 bool OffloadPlan::moves_input() const {
@@ -481,6 +531,8 @@ static OffloadPlan groups_of_chunk(const Scenario& scenario, const std::vector<S
   plan.stage = chunk.stage;
   plan.chunk = chunk.number;
   plan.segments = static_cast<int>(own.size());
+  plan.has_head = chunk.is_last;
+  plan.seconds = pass_seconds(scenario, own, chunk.is_last);
   plan.microbatches = scenario.training.microbatches;
   plan.slots = chunk.slots;
   plan.sets = plan.slots > 2 ? 2 : 1;
@@ -504,12 +556,15 @@ std::vector<OffloadPlan> plan_offloads(const Scenario& scenario, int stage) {
   }
   mark_delta(scenario, stage, plans);
   mark_fraction(scenario, plans);
-  for (const Chunk& chunk : chunks) {
-    OffloadPlan& plan = at(plans, chunk.number);
-    const std::vector<Segment>& own = at(segments_of_chunks, chunk.number);
-    plan.seconds = pass_seconds(scenario, own, chunk.is_last);
-    choose_copy_steps(plan);
-    if (scenario.offload.captured) mark_captured(own, plan);
+  const auto passes = [&](std::int64_t microbatches) {
+    return passes_of_step(scenario, 0, static_cast<int>(microbatches), stage);
+  };
+  find_leads(passes(scenario.training.microbatches), plans);
+  for (const auto& change : scenario.training.change_microbatches_at)
+    find_leads(passes(change.microbatches), plans);
+  choose_copy_steps(plans, passes(scenario.training.microbatches));
+  for (OffloadPlan& plan : plans) {
+    if (scenario.offload.captured) mark_captured(at(segments_of_chunks, plan.chunk), plan);
     plan.captured = std::any_of(plan.groups.begin(), plan.groups.end(),
                                 [](const OffloadGroup& group) { return group.leaves_in_graph; });
   }

@@ -29,10 +29,11 @@ namespace lockstep {
 // Its d2h copy {1, 3} is launched behind F1 and complete behind F3. Its h2d copy {6, 8} is launched
 // before B3 and complete before B1.
 //
-// With one set of buffers a backward pass launches its own h2d copies, so none begins before step n
-// + 1. With two sets they may begin in the forward pass that runs before it, which writes the other
-// set: the left half of the time line is then, for h2d copies, the forward pass of another
-// microbatch.
+// The h2d copies of a backward pass may begin in the pass that runs before it, if that leaves their
+// buffers alone: a pass through another chunk, or a forward pass that writes the other of two sets
+// of buffers. For h2d copies the left half of the time line is that pass, whose last step is step n
+// whatever it has; the head counts as a step only where the chunk has it. Elsewhere none begins
+// before step n + 1.
 
 // Steps of the time line, both inclusive.
 struct StepRange {
@@ -82,7 +83,11 @@ struct OffloadPlan {
   // instead.
   bool reversed = false;
   int segments = 0;
+  bool has_head = true;
   PassSeconds seconds;  // By the model of time.
+  // Seconds of the steps of other passes in which h2d copies may begin, each in the shortest of
+  // these passes; that of step n comes first.
+  std::vector<double> lead;
   std::int64_t microbatches = 1, slots = 1;
   std::optional<std::int64_t> max_inflight;
   std::int64_t pool_slack = 0;  // Pinned buffers of each size beyond those that the slots hold.
@@ -99,13 +104,19 @@ struct OffloadPlan {
   // The segment whose pass the step is.
   int segment_of(int step) const { return in_forward(step) ? step : 2 * segments + 1 - step; }
   // The first step before which an h2d copy may be launched.
-  int first_h2d_step() const { return sets > 1 ? 0 : backward_step(segments); }
+  int first_h2d_step() const { return backward_step(segments) - static_cast<int>(lead.size()); }
   // The most steps that an h2d copy can have.
   int longest_h2d() const { return last_step() - first_h2d_step(); }
+  // The latest step before which an h2d copy has `count` steps until `reader`.
+  int h2d_step(int reader, int count) const;
+  // How many steps of its pass are behind this one; none if it is the step of a head that lies
+  // elsewhere.
+  std::optional<int> steps_behind(int step) const;
   // The device buffer of a tensor that moves; the buffers of all sets are numbered consecutively.
   std::size_t buffer_of(const OffloadTensor& tensor, int slot) const;
-  // The slot of the backward pass that follows this forward pass, if its h2d copies may begin
-  // meanwhile: not if they would go into the set of buffers that this pass writes.
+  // The slot of the backward pass through this chunk that follows that pass of the stage, if its
+  // h2d copies may begin meanwhile: not if they would go into the set of buffers that this pass
+  // uses.
   std::optional<int> slot_to_come(const std::vector<Pass>& passes, std::size_t pass) const;
   int prefetch() const;        // The most steps that an h2d copy of the plan has.
   std::int64_t bytes() const;  // Each way in a microbatch; at most, where rows follow the data.

@@ -389,7 +389,7 @@ void StepLoop::train_passes(int first, int end, bool replay) {
   quantise_with_passes(Passes::training);
   for (std::size_t i = 0; i < passes.size(); ++i) {
     MicrobatchPass pass = pass_of(passes[i].microbatch, true, replay, passes[i].chunk);
-    pass.prefetch = offloader(pass).plan().slot_to_come(passes, i);
+    pass.prefetch = prefetch_in(passes, i);
     const bool captured =
         pass.replay && (graphs_.has_bucket(pass.bucket) || (transfers_ && !has_regions()));
     pass.replay = faulty("eviction-leaves-the-bucket-eager", pass.replay, captured);
@@ -474,7 +474,7 @@ void StepLoop::iteration() {
   for (std::size_t i = 0; i < passes.size(); ++i) {
     MicrobatchPass pass = pass_of(passes[i].microbatch, true, false, passes[i].chunk);
     pass.bucket = faulty("iteration-graph-takes-each-bucket", packs_.largest_bucket(), pass.bucket);
-    pass.prefetch = offloader(pass).plan().slot_to_come(passes, i);
+    pass.prefetch = prefetch_in(passes, i);
     passes[i].forward ? outstanding.begins(pass.slot) : outstanding.ends(pass.slot);
     passes[i].forward ? forward(pass) : backward(pass);
   }

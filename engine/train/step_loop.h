@@ -92,8 +92,13 @@ class StepLoop {
     int bucket;  // -1 if no bucket is made for its documents.
     bool training;
     bool replay;  // Graphs replay its regions.
-    // The slot of the chunk whose offloaded tensors may be copied back now.
-    std::optional<int> prefetch = {};
+    // The chunk whose backward pass comes next, and its slot, if offloaded tensors may be copied
+    // back for that meanwhile.
+    struct Prefetch {
+      Offloader* offloader;
+      int slot;
+    };
+    std::optional<Prefetch> prefetch = {};
     bool copies = true;  // A captured region that offloads makes its copies.
   };
   MicrobatchPass pass_of(int microbatch, bool training, bool replay, int chunk = 0) const;
@@ -105,6 +110,11 @@ class StepLoop {
   int slot_in_chunk(const MicrobatchPass& pass) const {
     return pass.slot - chunk_of(pass).first_slot;
   }
+  // In pass number `i`.
+  std::optional<MicrobatchPass::Prefetch> prefetch_in(const std::vector<Pass>& passes,
+                                                      std::size_t i) const;
+  // Before a step of its offload plan's time line.
+  static void prefetch(const MicrobatchPass& pass, const OffloadPlan& plan, int step);
   PassContext context(const MicrobatchPass& pass);
   HookCall hook_call(const MicrobatchPass& pass) const;
   void run_hooks(int module, HookPoint point, const MicrobatchPass& pass);

@@ -51,6 +51,20 @@ void StepLoop::run_hooks(int module, HookPoint point, const MicrobatchPass& pass
   hooks_.run(module, point, hook_call(pass));
 }
 
+std::optional<StepLoop::MicrobatchPass::Prefetch> StepLoop::prefetch_in(
+    const std::vector<Pass>& passes, std::size_t i) const {
+  if (i + 1 == passes.size()) return {};
+  Offloader& next = *at(offloaders_, passes[i + 1].chunk);
+  const std::optional<int> slot = next.plan().slot_to_come(passes, i);
+  if (!slot) return {};
+  return MicrobatchPass::Prefetch{&next, *slot};
+}
+
+void StepLoop::prefetch(const MicrobatchPass& pass, const OffloadPlan& plan, int step) {
+  const std::optional<int> behind = plan.steps_behind(step);
+  if (pass.prefetch && behind) pass.prefetch->offloader->prefetch(*behind, pass.prefetch->slot);
+}
+
 void StepLoop::forward(const MicrobatchPass& pass) {
   const PassContext context = this->context(pass);
   const bool again = faulty("fp8-weights-quantised-in-every-pass", false, true);
@@ -70,7 +84,7 @@ void StepLoop::forward(const MicrobatchPass& pass) {
   begin_forward(context, pass);
   const int end = copies.plan().segments;
   for (int i = 0; i < end; ++i) {
-    if (pass.prefetch) copies.prefetch(i, *pass.prefetch);
+    prefetch(pass, copies.plan(), i);
     copies.enter_forward(i, slot);
     before_step(pass, i);
     run_segment(pass, at(segments_, first + i), true);
@@ -82,7 +96,7 @@ void StepLoop::forward(const MicrobatchPass& pass) {
   if (transfers_ && !chunk_of(pass).is_last)
     transfers_->send_output(chunk_of(pass), transfer_of(pass), model_->output(pass.slot));
   keep_router_losses(pass);
-  if (pass.prefetch) copies.prefetch(end, *pass.prefetch);
+  prefetch(pass, copies.plan(), end);
   end_forward(context, pass);
   if (pass.training) copies.leave_forward(end, slot);
 }
@@ -169,10 +183,13 @@ void StepLoop::backward(const MicrobatchPass& pass) {
   const int slot = slot_in_chunk(pass), first = chunk_of(pass).first_segment;
   const int end = copies.plan().segments;
   copies.enter_backward(end, slot);
+  prefetch(pass, copies.plan(), copies.plan().backward_step(end));
   begin_backward(context, pass);
   for (int i = end - 1; i >= 0; --i) {
+    const int step = copies.plan().backward_step(i);
     copies.enter_backward(i, slot);
-    before_step(pass, copies.plan().backward_step(i));
+    prefetch(pass, copies.plan(), step);
+    before_step(pass, step);
     run_segment(pass, at(segments_, first + i), false);
   }
   end_backward(context, pass);

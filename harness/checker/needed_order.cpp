@@ -65,13 +65,15 @@ DeclaredOrder declared_order(const Scenario& scenario) {
       declared.stretch_of_layer.push_back(together ? block.first : layer);
     }
   }
-  std::int64_t end = 0;
+  std::int64_t end = 0, piece = 0;
   for (const std::int64_t count : blocks_of_pieces(std::ssize(blocks), pieces_of(scenario))) {
     end += count;
     for (std::int64_t block = end - count; block < end; ++block) {
       const bool is_last = block + 1 == end && end < std::ssize(blocks);
-      declared.ends_a_chunk.insert(declared.ends_a_chunk.end(), at(blocks, block).count, is_last);
+      declared.ends_a_piece.insert(declared.ends_a_piece.end(), at(blocks, block).count, is_last);
+      declared.piece_of_layer.insert(declared.piece_of_layer.end(), at(blocks, block).count, piece);
     }
+    ++piece;
   }
   return declared;
 }
@@ -282,6 +284,15 @@ void NeededOrder::note_reduction(const Item& item, Rank& rank) {
   rank.reduced = needed_[item.thread];
 }
 
+// Whether what is copied back for that layer may run beside nothing: no compute of its own pass is
+// ahead of it, and the pass before was through the same piece.
+bool NeededOrder::may_be_alone(int layer, const Rank& rank) const {
+  const auto pieces = std::ssize(declared_.piece_of_layer);
+  if (layer < 0 || layer >= pieces || !at(declared_.ends_a_piece, layer)) return false;
+  const int before = rank.last_layer;
+  return before < 0 || at(declared_.piece_of_layer, before) == at(declared_.piece_of_layer, layer);
+}
+
 void NeededOrder::note_compute(const Item& item, Rank& rank, const Clock& has) {
   rank.submitted.join(needed_[item.thread]);
   if (item.work.place.microbatch < 0) rank.outside_of_passes = rank.submitted;
@@ -289,15 +300,13 @@ void NeededOrder::note_compute(const Item& item, Rank& rank, const Clock& has) {
   rank.last_of_compute.time = has.at(item.thread);
   const auto over = [&](const UnderWay& one) { return is_over(has, one.thread, one.time); };
   for (UnderWay& one : rank.back) {
-    const int layer = one.work.place.layer;
-    const bool alone = layer >= 0 && layer < std::ssize(declared_.ends_a_chunk) &&
-                       at(declared_.ends_a_chunk, layer);
-    if (over(one) && !one.runs_beside && !alone) {
+    if (over(one) && !one.runs_beside && !may_be_alone(one.work.place.layer, rank)) {
       find(describe(one.work, "h2d") + " comes back beside nothing: " +
            describe(item.work, item.stream) + " waits for it, and is the next work of compute");
     }
     one.runs_beside = true;
   }
+  if (item.work.place.layer >= 0) rank.last_layer = item.work.place.layer;
   for (auto* const list : {&rank.out, &rank.back, &rank.gathers}) std::erase_if(*list, over);
   const std::int64_t copies = std::ssize(rank.out);
   most_copies_ = std::max(most_copies_, copies);

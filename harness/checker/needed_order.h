@@ -35,7 +35,7 @@ Lane lane_named(const std::string& stream);
 
 // The scenario says this about order, beside the accesses.
 struct DeclaredOrder {
-  std::optional<std::int64_t> max_inflight;  // The most copies out under way.
+  std::optional<std::int64_t> max_inflight = {};  // The most copies out under way.
   // Copies are nodes of graphs: groups are counted in each pass by itself, and compute and copies
   // of a direction are queues of their own.
   bool captured_copies = false;
@@ -44,9 +44,11 @@ struct DeclaredOrder {
   bool rotates = false;
   // A copy out may move no row, and is not seen then: any copy out may be waited for.
   bool copies_may_be_empty = false;
-  // By layer: behind it a chunk ends, and another one comes. No pass of the head runs beside what
-  // is copied back for its backward pass.
-  std::vector<bool> ends_a_chunk = {};
+  // By layer: the piece of the model that has it, and whether it is in the last block of a piece
+  // that has no head. No pass of the head runs beside what is copied back for its backward pass,
+  // only the pass before; that is of the same piece, it may need the memory.
+  std::vector<std::int64_t> piece_of_layer = {};
+  std::vector<bool> ends_a_piece = {};
   bool gradient_slots = false;  // Units take turns in slots for gradients.
   // Ranks that share experts exchange rows within a layer, so that they know a part of each
   // other's.
@@ -116,6 +118,7 @@ class NeededOrder {
     Clock outside_of_passes;  // `submitted`, up to its last item outside of passes.
     std::vector<UnderWay> out, back, gathers;
     Touch last_of_compute;
+    int last_layer = -1;  // That compute has worked in.
   };
 
   void justify(const Item& item, const std::vector<Touch>& touches);
@@ -128,6 +131,7 @@ class NeededOrder {
   void note_copy_out(const Item& item, Rank& rank);
   void note_reduction(const Item& item, Rank& rank);
   void note_compute(const Item& item, Rank& rank, const Clock& has);
+  bool may_be_alone(int layer, const Rank& rank) const;
   void begin(std::vector<UnderWay>& list, const Item& item, std::uint64_t time) const;
   // A sentence, or a stretch that has more than it needs as far as that is known.
   struct Found {

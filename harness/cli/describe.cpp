@@ -525,11 +525,8 @@ ExitStatus describe_command(const Words& words) {
     throw refusal(read.errors);
   }
   if (options.has("offload-json")) {
-    boost::json::array plans;  // A list where there are several chunks or stages.
-    for (int stage = 0; stage < read.scenario.parallel.pipeline; ++stage) {
-      for (const OffloadPlan& plan : plan_offloads(read.scenario, stage))
-        plans.push_back(offload_json(read.scenario, plan));
-    }
+    // A list where there are several chunks or stages.
+    const boost::json::array plans = offload_json(read.scenario);
     const boost::json::value all = plans.size() == 1 ? plans.front() : boost::json::value(plans);
     write_file(options.text("offload-json"), boost::json::serialize(all) + "\n");
   }

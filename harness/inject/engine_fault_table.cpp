@@ -317,6 +317,7 @@ constexpr std::array kEngineFaults{
     FaultRow{"reload-node-ignores-the-bin", kRace, "hazard; bits"},
     FaultRow{"reload-not-awaited-in-a-graph", kRace, "hazard; bits"},
     FaultRow{"reload-takes-another-slot", kRace, "bits; hazard; ledger; vacuous"},
+    FaultRow{"reload-waits-for-its-own-pass", kCost, "costs: nothing"},
     FaultRow{"reload-without-a-forward-pass-is-forgotten", kRace, "bits; hazard; ledger; vacuous"},
     FaultRow{"replay-runs-twice", kLaunch,
              "gradient: gradient; activation: layers; vacuous: graph_replays"},

@@ -28,9 +28,11 @@ std::string segment_name(const OffloadPlan& plan, int segment) {
   return segment == plan.segments ? "the head" : "segment " + std::to_string(segment);
 }
 
-// The step before which copies back begin: "forward 3" is in the forward pass before.
-std::string h2d_step_name(const OffloadPlan& plan, int step) {
+// The step before which copies back begin: "forward 3" is in the forward pass before, and "2 ahead"
+// two steps before the end of a pass that may be one through another chunk.
+std::string h2d_step_name(const OffloadPlan& plan, int step, bool is_only_chunk) {
   if (!plan.in_forward(step)) return segment_name(plan, plan.segment_of(step));
+  if (!is_only_chunk) return std::to_string(plan.backward_step(plan.segments) - step) + " ahead";
   return "forward " + (step == plan.segments ? "head" : std::to_string(step));
 }
 
@@ -40,12 +42,32 @@ std::string reason_to_stay(const OffloadGroup& group) {
   return group.is_within_delta ? "offload.delta_bytes" : "offload.fraction";
 }
 
-void write_group(std::ostringstream& out, const OffloadPlan& plan, const OffloadGroup& group,
-                 double awaited) {
+// A stage's plans, and its modelled step.
+struct StagePlans {
+  StagePlans(const Scenario& scenario, int stage)
+      : chunks(plan_offloads(scenario, stage)),
+        times(forecast(
+            chunks,
+            passes_of_step(scenario, 0, static_cast<int>(scenario.training.microbatches), stage))) {
+  }
+  // Seconds for which compute waits for the copies back of a group.
+  double awaited(const OffloadPlan& plan, std::size_t group) const {
+    for (int chunk = 0; chunk < plan.chunk; ++chunk) group += at(chunks, chunk).groups.size();
+    return times.awaited[group];
+  }
+  const std::vector<OffloadPlan> chunks;
+  const OffloadForecast times;
+};
+
+void write_group(std::ostringstream& out, const StagePlans& stage, const OffloadPlan& plan,
+                 std::size_t number) {
+  const OffloadGroup& group = plan.groups[number];
+  const double awaited = stage.awaited(plan, number);
+  const bool is_alone = stage.chunks.size() == 1;
   char line[256];
   const std::string name = word(group.module), after = segment_name(plan, group.d2h.begin);
-  const std::string from = h2d_step_name(plan, group.h2d.begin),
-                    used = h2d_step_name(plan, group.h2d.end);
+  const std::string from = h2d_step_name(plan, group.h2d.begin, is_alone),
+                    used = segment_name(plan, plan.segment_of(group.h2d.end));
   const double copy = copy_seconds(group.bytes());
   std::snprintf(line, sizeof line, "  %5d  %-13s %12lld B  ", group.layer, name.c_str(),
                 static_cast<long long>(group.bytes()));
@@ -150,58 +172,49 @@ void write_ranks(std::ostringstream& out, const std::vector<BytesByModule>& stag
   write_row(all);
 }
 
-}  // namespace
+void write_device(std::ostringstream& out, const OffloadPlan& plan) {
+  out << "  device: " << plan.slots << " slots give up " << plan.slots * plan.bytes()
+      << " bytes and share " << plan.device_bytes() << ": " << plan.saved_bytes()
+      << " saved; prefetch distance " << plan.prefetch()
+      << (plan.prefetch() == 1 ? " segment" : " segments")
+      << (plan.reversed ? "; every other slot has its bins in opposite order\n" : "\n");
+  if (!plan.captured) return;
+  const CopyCounts counts = copy_counts(plan);
+  out << "  nodes of graphs: " << counts.out_in_graphs << " of " << counts.each_way
+      << " copies out, " << counts.back_in_graphs << " of " << counts.each_way
+      << " back, in each microbatch that is replayed\n";
+}
 
-std::string offload_table(const Scenario& scenario, const OffloadPlan& plan) {
-  const OffloadForecast times = forecast(plan);
+void write_chunk(std::ostringstream& out, const Scenario& scenario, const StagePlans& stage,
+                 const OffloadPlan& plan) {
   const std::int64_t rank = plan.stage * scenario.parallel.data;
-  std::ostringstream out;
   out << "\noffload plan of rank " << rank << " (" << to_text(scenario.numerics.front())
       << "), fixed before the first step; " << plan.groups.size()
       << " groups in order of execution\n"
       << "  layer  module                         leaves after comes from   comes before     copy "
          "back        hidden\n";
-  for (std::size_t i = 0; i < plan.groups.size(); ++i)
-    write_group(out, plan, plan.groups[i], times.awaited[i]);
+  for (std::size_t i = 0; i < plan.groups.size(); ++i) write_group(out, stage, plan, i);
   out << "  bytes of a microbatch by module, rank " << rank << ":";
   for (const auto& [module, bytes] : totals(plan)) out << " " << word(module) << " " << bytes;
   out << "\n  total " << plan.bytes() << " bytes to the host and back"
       << (scenario.model.moe.host_sync ? ", at most: rows of experts follow the data" : "") << "\n";
-  out << write_forecast(scenario, times) << "  device: " << plan.slots << " slots give up "
-      << plan.slots * plan.bytes() << " bytes and share " << plan.device_bytes() << ": "
-      << plan.saved_bytes() << " saved; prefetch distance " << plan.prefetch()
-      << (plan.prefetch() == 1 ? " segment" : " segments")
-      << (plan.reversed ? "; every other slot has its bins in opposite order\n" : "\n");
-  if (plan.captured) {
-    const CopyCounts counts = copy_counts(plan);
-    out << "  nodes of graphs: " << counts.out_in_graphs << " of " << counts.each_way
-        << " copies out, " << counts.back_in_graphs << " of " << counts.each_way
-        << " back, in each microbatch that is replayed\n";
-  }
-  return out.str();
+  if (stage.chunks.size() == 1) out << write_forecast(scenario, stage.times);
+  write_device(out, plan);
 }
 
-std::string offload_tables(const Scenario& scenario) {
-  if (scenario.offload.modules.empty()) return "";
-  const std::int64_t stages = scenario.parallel.pipeline;
-  std::ostringstream out;
-  BytesByModule none;
-  for (const OffloadModule module : scenario.offload.modules) none[module] = 0;
-  std::vector<BytesByModule> moved(stages, none);
-  for (int stage = 0; stage < stages; ++stage) {
-    for (const OffloadPlan& plan : plan_offloads(scenario, stage)) {
-      if (stages > 1 && plan.chunk == 0) out << "\nstage " << stage << "\n";
-      if (scenario.parallel.chunks > 1) out << "\nchunk " << plan.chunk << "\n";
-      out << offload_table(scenario, plan);
-      for (const auto& [module, bytes] : totals(plan)) at(moved, stage)[module] += bytes;
-    }
+void write_stage(std::ostringstream& out, const Scenario& scenario, const StagePlans& stage) {
+  if (scenario.parallel.pipeline > 1) out << "\nstage " << stage.chunks.front().stage << "\n";
+  for (const OffloadPlan& plan : stage.chunks) {
+    if (stage.chunks.size() > 1) out << "\nchunk " << plan.chunk << "\n";
+    write_chunk(out, scenario, stage, plan);
   }
-  if (stages > 1) write_ranks(out, moved, scenario.parallel.data);
-  return out.str();
+  if (stage.chunks.size() > 1)
+    out << "\nall chunks of the stage\n" << write_forecast(scenario, stage.times);
 }
 
-boost::json::object offload_json(const Scenario& scenario, const OffloadPlan& plan) {
-  const OffloadForecast times = forecast(plan);
+boost::json::object chunk_json(const Scenario& scenario, const StagePlans& stage,
+                               const OffloadPlan& plan) {
+  const OffloadForecast& times = stage.times;
   boost::json::array groups;
   for (std::size_t i = 0; i < plan.groups.size(); ++i) {
     const OffloadGroup& group = plan.groups[i];
@@ -221,7 +234,7 @@ boost::json::object offload_json(const Scenario& scenario, const OffloadPlan& pl
         {"returns_from", group.is_resident ? 0 : plan.last_step() - group.h2d.begin},
         {"returns_before", plan.last_step() - group.h2d.end},
         {"copy_seconds", copy_seconds(group.bytes())},
-        {"awaited_seconds", times.awaited[i]},
+        {"awaited_seconds", stage.awaited(plan, i)},
         {"leaves_in_graph", group.leaves_in_graph},
         {"returns_in_graph", group.returns_in_graph},
         {"tensors", std::move(tensors)}});
@@ -250,6 +263,36 @@ boost::json::object offload_json(const Scenario& scenario, const OffloadPlan& pl
             {"hidden", times.hidden()}}},
           {"modules", modules},
           {"groups", std::move(groups)}};
+}
+
+}  // namespace
+
+std::string offload_tables(const Scenario& scenario) {
+  if (scenario.offload.modules.empty()) return "";
+  const std::int64_t stages = scenario.parallel.pipeline;
+  std::ostringstream out;
+  BytesByModule none;
+  for (const OffloadModule module : scenario.offload.modules) none[module] = 0;
+  std::vector<BytesByModule> moved(stages, none);
+  for (int number = 0; number < stages; ++number) {
+    const StagePlans stage(scenario, number);
+    write_stage(out, scenario, stage);
+    for (const OffloadPlan& plan : stage.chunks) {
+      for (const auto& [module, bytes] : totals(plan)) at(moved, number)[module] += bytes;
+    }
+  }
+  if (stages > 1) write_ranks(out, moved, scenario.parallel.data);
+  return out.str();
+}
+
+boost::json::array offload_json(const Scenario& scenario) {
+  boost::json::array chunks;
+  for (int number = 0; number < scenario.parallel.pipeline; ++number) {
+    const StagePlans stage(scenario, number);
+    for (const OffloadPlan& plan : stage.chunks)
+      chunks.push_back(chunk_json(scenario, stage, plan));
+  }
+  return chunks;
 }
 
 }  // namespace lockstep

@@ -9,10 +9,10 @@
 
 namespace lockstep {
 
-std::string offload_table(const Scenario& scenario, const OffloadPlan& plan);
 // The tables of all chunks of all stages, and with several stages what each rank moves; "" without
 // offloading.
 std::string offload_tables(const Scenario& scenario);
-boost::json::object offload_json(const Scenario& scenario, const OffloadPlan& plan);
+// One object for each chunk of each stage.
+boost::json::array offload_json(const Scenario& scenario);
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 
+#include "engine/offload/early_copies.h"
 #include "engine/offload/forecast.h"
 #include "engine/offload/plan.h"
 #include "engine/offload/time_model.h"
@@ -484,6 +485,122 @@ TEST(OffloadDeltaProperty, IsTheRuleOfEveryStage) {
       }
     }
   }));
+}
+
+// ---- Several chunks --------------------------------------------------------------------------
+
+// Seconds for which compute waits for copies in a step of a stage.
+double stalled_seconds(const Scenario& s, int stage) {
+  const int microbatches = static_cast<int>(s.training.microbatches);
+  return forecast(plan_offloads(s, stage), passes_of_step(s, 0, microbatches, stage)).stalled;
+}
+
+Scenario any_staged() {
+  const std::int64_t stages = *rc::gen::inRange<std::int64_t>(1, 4);
+  const std::int64_t chunks = *rc::gen::inRange<std::int64_t>(1, 4);
+  std::string pattern;
+  for (std::int64_t i = 0, n = stages * chunks + *rc::gen::inRange(0, 6); i < n; ++i)
+    pattern += *rc::gen::element('M', '-');
+  Scenario s = staged(pattern, {mlp_fc1, mamba_scan}, stages, chunks);
+  s.training.microbatches = stages * *rc::gen::inRange<std::int64_t>(1, 5);
+  if (*rc::gen::arbitrary<bool>()) s.parallel.schedule = PipelineSchedule::gpipe;
+  s.training.in_flight = scheduled_depth(s);
+  if (*rc::gen::arbitrary<bool>()) s.offload.max_inflight = *rc::gen::inRange<std::int64_t>(0, 4);
+  return s;
+}
+
+// A pass through another chunk has none of the chunk's buffers, a forward pass through the same
+// chunk those of one set.
+TEST(OffloadChunksProperty, CopiesBackMayBeginInAPassThatLeavesTheirBuffersAlone) {
+  EXPECT_TRUE(rc::check([] {
+    const Scenario s = any_staged();
+    const int stage = static_cast<int>(s.parallel.pipeline) - 1;
+    const std::vector<OffloadPlan> plans = plan_offloads(s, stage);
+    const std::vector<Pass> passes =
+        passes_of_step(s, 0, static_cast<int>(s.training.microbatches), stage);
+    for (const OffloadPlan& plan : plans) {
+      RC_ASSERT(!plan.slot_to_come(passes, passes.size() - 1));
+      for (std::size_t i = 0; i + 1 < passes.size(); ++i) {
+        const Pass &before = passes[i], &next = passes[i + 1];
+        const auto set = [&](const Pass& pass) { return pass.microbatch % plan.slots % plan.sets; };
+        const bool may =
+            !next.forward && next.chunk == plan.chunk && plan.bytes() > 0 &&
+            (before.chunk != next.chunk || (before.forward && set(before) != set(next)));
+        const std::optional<int> slot = plan.slot_to_come(passes, i);
+        RC_ASSERT(slot.has_value() == may);
+        if (may) RC_ASSERT(*slot == next.microbatch % plan.slots);
+      }
+    }
+  }));
+}
+
+// What the last segment of a chunk without the head reads first has nothing of its own pass to run
+// beside.
+TEST(OffloadChunksProperty, WhatAChunkReadsFirstBeginsInThePassBefore) {
+  EXPECT_TRUE(rc::check([] {
+    const Scenario s = any_staged();
+    for (int stage = 0; stage < s.parallel.pipeline; ++stage) {
+      for (const OffloadPlan& plan : plan_offloads(s, stage)) {
+        if (plan.has_head || plan.lead.empty()) continue;
+        for (const OffloadGroup& group : plan.groups) {
+          if (group.h2d.end != plan.backward_step(plan.segments - 1)) continue;
+          RC_ASSERT(group.h2d.begin <= plan.segments);
+          RC_ASSERT(group.h2d.begin >= plan.first_h2d_step());
+        }
+      }
+    }
+  }));
+}
+
+// Steps of the pass before come once each and in order, whatever that pass has; what it lacks comes
+// when the backward pass begins.
+TEST(OffloadChunksProperty, EveryEarlyStepIsRunOnce) {
+  EXPECT_TRUE(rc::check([] {
+    const Scenario s = any_staged();
+    const std::vector<OffloadPlan> plans = plan_offloads(s);
+    const OffloadPlan& plan = at(plans, *rc::gen::inRange<std::size_t>(0, plans.size()));
+    EarlyCopies early;
+    for (int slot = 0; slot < plan.slots; ++slot) {
+      std::vector<int> steps;
+      for (int behind = *rc::gen::inRange(0, 12) - 1; behind >= 0; --behind) {
+        for (const int step : early.due(plan, slot, behind)) {
+          RC_ASSERT(step <= plan.segments - behind);
+          steps.push_back(step);
+        }
+      }
+      for (const int step : early.missed(plan, slot)) steps.push_back(step);
+      std::vector<int> all(plan.lead.size());
+      std::iota(all.begin(), all.end(), plan.first_h2d_step());
+      RC_ASSERT(steps == all);
+    }
+  }));
+}
+
+// A wide MLP computes for longer than its input takes on the link. Without the pass before, compute
+// waits for what a chunk reads first in every backward pass that has a pass of another chunk before
+// it.
+TEST(OffloadChunks, CopiesBackHideBehindThePassOfAnotherChunk) {
+  Scenario s = staged("--------", {mlp_norm}, 2, 2);
+  s.model.hidden = 1024;
+  s.model.mlp.hidden = 65536;
+  for (const PipelineSchedule schedule : {PipelineSchedule::interleaved, PipelineSchedule::gpipe}) {
+    s.parallel.schedule = schedule;
+    s.training.in_flight = scheduled_depth(s);
+    const std::vector<OffloadPlan> plans = plan_offloads(s, 0);
+    const std::vector<Pass> passes = passes_of_step(s, 0, 4, 0);
+    int hosts = 0;
+    for (std::size_t i = 0; i + 1 < passes.size(); ++i) {
+      const OffloadPlan& next = at(plans, passes[i + 1].chunk);
+      hosts += passes[i].chunk != next.chunk && next.slot_to_come(passes, i).has_value();
+    }
+    EXPECT_GE(hosts, 3) << word(schedule);
+    const double beside = stalled_seconds(s, 0);
+    plant_fault("reload-waits-for-its-own-pass");
+    const double alone = stalled_seconds(s, 0);
+    plant_fault("");
+    const double copy = copy_seconds(plans.front().groups.front().bytes(), Link::alone);
+    EXPECT_GE(alone, beside + 0.9 * hosts * copy) << word(schedule);
+  }
 }
 
 TEST(OffloadPlanProperty, ASetIsNeverMoreThanOneSlotAndEveryTensorHasABuffer) {

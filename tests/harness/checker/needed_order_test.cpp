@@ -23,10 +23,11 @@ using testing::HasSubstr;
 struct Bench {
   explicit Bench(std::optional<std::int64_t> max_inflight = {}, bool captured_copies = false,
                  bool gradient_slots = false)
-      : order({.max_inflight = max_inflight,
+      : Bench({.max_inflight = max_inflight,
                .captured_copies = captured_copies,
                .gradient_slots = gradient_slots,
-               .stretch_of_layer = {0, 1, 2, 3, 4, 5, 6, 7}}) {
+               .stretch_of_layer = {0, 1, 2, 3, 4, 5, 6, 7}}) {}
+  explicit Bench(const DeclaredOrder& declared) : order(declared) {
     for (const DeviceBuffer* buffer : {&x, &y}) compute.fill(buffer->data(), 0, kBytes);
     compute.synchronize();
   }
@@ -171,6 +172,32 @@ TEST(NeededOrder, ACopyBackRunsBesideSomething) {
   EXPECT_THAT(copied_back(false), HasSubstr("comes back beside nothing"));
 }
 
+// Layers 0 and 1 are a piece without the head, 2 and 3 another one. Layer 1 copies back beside
+// nothing, behind a pass that ends with layer `before`.
+std::string copied_back_for_a_piece(int before) {
+  Bench bench({.piece_of_layer = {0, 0, 1, 1},
+               .ends_a_piece = {false, true, false, true},
+               .stretch_of_layer = {0, 1, 2, 3}});
+  bench.layer(1);
+  bench.work(bench.x);
+  bench.forks(bench.out);
+  bench.copy_out(bench.x, bench.host, bench.first);
+  bench.back.wait(bench.first);
+  bench.layer(before);
+  bench.work(bench.y);
+  bench.forks(bench.back);
+  bench.layer(1);
+  bench.copy_back(bench.second);
+  bench.compute.wait(bench.second);
+  bench.work(bench.x);
+  return bench.order.finding();
+}
+
+TEST(NeededOrder, ThePassOfAnotherPieceHidesWhatAPieceReadsFirst) {
+  EXPECT_EQ(copied_back_for_a_piece(0), "");
+  EXPECT_THAT(copied_back_for_a_piece(2), HasSubstr("comes back beside nothing"));
+}
+
 // Two copies of different tensors leave, the second on a stream of its own, behind the first.
 std::string copies_in_turn(bool captured) {
   Bench bench({}, captured);
@@ -250,7 +277,9 @@ INSTANTIATE_TEST_SUITE_P(
                       "on stream compute"},
         NeedlessFault{"delayed-offload-waits-for-all-of-compute", "offload-experts-delayed",
                       "on stream d2h"},
-        NeedlessFault{"reload-begins-at-its-reader", "offload-eager", "beside nothing"}));
+        NeedlessFault{"reload-begins-at-its-reader", "offload-eager", "beside nothing"},
+        NeedlessFault{"reload-waits-for-its-own-pass", "offload-chunks-ahead", "beside nothing"},
+        NeedlessFault{"reload-waits-for-its-own-pass", "stages-offloaded", "beside nothing"}));
 
 }  // namespace
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include "engine/offload/forecast.h"
 #include "engine/offload/time_model.h"
 #include "harness/bench/model.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/offload_modules.h"
 #include "scenarios/schema/words.h"
 
@@ -47,7 +48,7 @@ void for_each_plan(const Check& check) {
 
 TEST(OffloadTable, SaysWhatMovesWhenItComesBackAndHowManyBytes) {
   for_each_plan([](const Scenario& scenario, const OffloadPlan& plan) {
-    const boost::json::object json = offload_json(scenario, plan);
+    const boost::json::object json = offload_json(scenario).front().as_object();
     std::int64_t bytes = 0;
     ASSERT_EQ(json.at("groups").as_array().size(), plan.groups.size());
     for (std::size_t i = 0; i < plan.groups.size(); ++i) {
@@ -74,7 +75,7 @@ TEST(OffloadTable, SaysWhatMovesWhenItComesBackAndHowManyBytes) {
 TEST(OffloadTable, SaysHowMuchIsHidden) {
   for_each_plan([](const Scenario& scenario, const OffloadPlan& plan) {
     const OffloadForecast times = forecast(plan);
-    const boost::json::object json = offload_json(scenario, plan);
+    const boost::json::object json = offload_json(scenario).front().as_object();
     const boost::json::object& model = json.at("model").as_object();
     double awaited = 0;
     for (const auto& group : json.at("groups").as_array())
@@ -82,7 +83,7 @@ TEST(OffloadTable, SaysHowMuchIsHidden) {
     EXPECT_LE(awaited, model.at("stalled_seconds").as_double() + 1e-9);
     EXPECT_EQ(model.at("slower").as_double(), times.slower());
     EXPECT_EQ(model.at("fits_under_compute").as_bool(), times.fits());
-    const std::string text = offload_table(scenario, plan);
+    const std::string text = offload_tables(scenario);
     // A toy computes for less than a launch takes: nothing of it can be forecast.
     EXPECT_THAT(text, HasSubstr(times.compute < 10e-6 ? "too small for a forecast"
                                 : times.fits()        ? "  fits under compute"
@@ -93,10 +94,10 @@ TEST(OffloadTable, SaysHowMuchIsHidden) {
     scenario.offload.modules = {OffloadModule::core_attn};
     return scenario;
   }();
-  EXPECT_THAT(offload_table(toy, plan_offload(toy)),
+  EXPECT_THAT(offload_tables(toy),
               AllOf(HasSubstr("too small for a forecast"), Not(HasSubstr("slower"))));
   const Scenario large = of_h1(GraphImpl::partial, 4, 1);
-  EXPECT_THAT(offload_table(large, plan_offload(large)), HasSubstr("% slower"));
+  EXPECT_THAT(offload_tables(large), HasSubstr("% slower"));
 }
 
 // A quarter of H1 hides, a half does not with one microbatch in flight, all of it never does: both
@@ -135,7 +136,7 @@ TEST(OffloadTable, SaysWhatStagesKeepAndRanksMove) {
                                       "      2              0           8192            8192\n"
                                       "      3              0           8192            8192\n"
                                       "  total          33792          16384           50176\n"));
-  const boost::json::object json = offload_json(s, plan_offloads(s, 1).front());
+  const boost::json::object json = offload_json(s).at(1).as_object();
   EXPECT_EQ(json.at("stage").as_int64(), 1);
   const boost::json::object& kept = json.at("groups").as_array().front().as_object();
   EXPECT_EQ(kept.at("rank").as_int64(), 2);
@@ -146,13 +147,31 @@ TEST(OffloadTable, SaysWhatStagesKeepAndRanksMove) {
   EXPECT_EQ(offload_tables(s), "");
 }
 
+// Chunks share one modelled step, and say how far ahead of their own pass copies begin.
+TEST(OffloadTable, SaysWhatAllChunksCostTogether) {
+  Scenario s = of_h1(GraphImpl::none, 1, 1);
+  s.parallel.chunks = 2;
+  s.parallel.schedule = PipelineSchedule::interleaved;
+  s.training.in_flight = scheduled_depth(s);
+  const std::string text = offload_tables(s);
+  const std::size_t all = text.find("\nall chunks of the stage\n");
+  ASSERT_NE(all, std::string::npos);
+  EXPECT_THAT(text.substr(0, all), AllOf(HasSubstr("\nchunk 0\n"), HasSubstr("\nchunk 1\n"),
+                                         HasSubstr(" ahead "), Not(HasSubstr("model of a step"))));
+  EXPECT_THAT(text.substr(all), HasSubstr("model of a step"));
+  const boost::json::array json = offload_json(s);
+  ASSERT_EQ(json.size(), 2u);
+  EXPECT_EQ(json.at(1).at("chunk").as_int64(), 1);
+  EXPECT_EQ(json.at(0).at("model"), json.at(1).at("model"));
+}
+
 // With four microbatches in flight copies back begin in forward passes or in backward graphs.
 TEST(OffloadTable, SaysWhichCopiesAreNodes) {
   Scenario scenario = of_h1(GraphImpl::partial, 4, 1);
-  EXPECT_THAT(offload_table(scenario, plan_offload(scenario)), Not(HasSubstr("nodes of graphs")));
+  EXPECT_THAT(offload_tables(scenario), Not(HasSubstr("nodes of graphs")));
   scenario.offload.captured = true;
   const OffloadPlan plan = plan_offload(scenario);
-  const boost::json::object json = offload_json(scenario, plan);
+  const boost::json::object json = offload_json(scenario).front().as_object();
   std::int64_t each_way = 0, back = 0;
   for (std::size_t i = 0; i < plan.groups.size(); ++i) {
     const OffloadGroup& group = plan.groups[i];
@@ -163,7 +182,7 @@ TEST(OffloadTable, SaysWhichCopiesAreNodes) {
     back += group.returns_in_graph ? std::ssize(group.tensors) : 0;
   }
   const std::string of = " of " + std::to_string(each_way);
-  EXPECT_THAT(offload_table(scenario, plan),
+  EXPECT_THAT(offload_tables(scenario),
               HasSubstr("nodes of graphs: " + std::to_string(each_way) + of + " copies out, " +
                         std::to_string(back) + of + " back"));
 }
