@@ -21,7 +21,7 @@ class EarlyCopies {
     for (; next_ <= plan.segments - behind; ++next_) steps.push_back(next_);
     return steps;
   }
-  // Those that are left when the backward pass begins.
+  // The steps that are left when the backward pass begins.
   std::vector<int> missed(const OffloadPlan& plan, int slot) {
     std::vector<int> steps = due(plan, slot, 0);
     slot_.reset();

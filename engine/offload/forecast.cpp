@@ -51,7 +51,7 @@ struct ChunkCopies {
   }
 
   const OffloadPlan& plan;
-  const std::size_t first_group;  // Of all chunks' groups, in the forecast.
+  const std::size_t first_group;  // Its number among the groups of all chunks.
   // Per group, for the latest microbatch that reached it.
   std::vector<double> h2d_complete, last_read;
   std::vector<double> buffer_free;  // When the last d2h copy out of each buffer is complete.
@@ -138,8 +138,8 @@ class Timeline {
       result_.h2d += seconds;
     }
   }
-  // Those of the backward pass that comes next, if they may begin `behind` steps before the end of
-  // this one.
+  // Starts h2d copies of the backward pass that comes next, if they may begin `behind` steps before
+  // the end of this one.
   void start_early(std::optional<int> behind) {
     if (!next_slot_ || !behind) return;
     for (const int step : next_->early.due(next_->plan, *next_slot_, *behind))
@@ -163,7 +163,8 @@ class Timeline {
   const std::vector<OffloadPlan>& plans_;
   std::vector<ChunkCopies> chunks_;
   OffloadForecast result_;
-  // Of the backward pass behind the pass at hand, if h2d copies for it may begin in that.
+  // The chunk and slot of the backward pass behind the pass at hand, if its h2d copies may begin in
+  // that.
   ChunkCopies* next_ = nullptr;
   std::optional<int> next_slot_;
   double compute_ = 0, d2h_ = 0, h2d_ = 0;  // When each stream has run what was submitted so far.

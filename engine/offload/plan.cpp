@@ -321,10 +321,10 @@ void find_leads(const std::vector<Pass>& passes, std::vector<OffloadPlan>& plans
     if (!plan.slot_to_come(passes, i)) continue;
     std::vector<double> before = seconds_of_pass(at(plans, passes[i].chunk), passes[i].forward);
     std::reverse(before.begin(), before.end());
-    before.resize(std::min(before.size(), static_cast<std::size_t>(plan.segments) + 1));
-    for (std::size_t behind = 0; behind < before.size(); ++behind) {
-      if (behind == plan.lead.size()) plan.lead.push_back(before[behind]);
-      plan.lead[behind] = std::min(plan.lead[behind], before[behind]);
+    const int steps = std::min(static_cast<int>(before.size()), plan.segments + 1);
+    for (int behind = 0; behind < steps; ++behind) {
+      if (behind == std::ssize(plan.lead)) plan.lead.push_back(at(before, behind));
+      at(plan.lead, behind) = std::min(at(plan.lead, behind), at(before, behind));
     }
   }
 }

@@ -128,10 +128,10 @@ struct OffloadPlan {
 // The plans of all chunks of a stage for the first precision that the scenario lists. In that of a
 // chunk the time line has its own segments; step -1 is the arrival of its input, and the head's
 // step is empty but in the last chunk. A group is eligible if one of its tensors has `min_bytes`.
-// Of the eligible groups, stage s keeps those that have its s * `delta_bytes`; of the n that are
-// left the last floor(n * (1 - fraction)), in order of execution, are resident too. A copy has as
-// many steps as it takes by the model of engine/offload/time_model.h, at most `max_inflight`, and
-// no more than make a modelled training step faster.
+// Stage s keeps eligible groups until they have s * `delta_bytes`; of the n that are left the last
+// floor(n * (1 - fraction)), in order of execution, are resident too. A copy has as many steps as
+// it takes by the model of engine/offload/time_model.h, at most `max_inflight`, and no more than
+// make a modelled training step faster.
 std::vector<OffloadPlan> plan_offloads(const Scenario& scenario, int stage = 0);
 // The plan of a model that is one chunk; that of the first chunk elsewhere.
 OffloadPlan plan_offload(const Scenario& scenario);

@@ -442,7 +442,7 @@ TEST(OffloadDelta, GrowsWithTheStage) {
 TEST(OffloadDelta, LeavesTheRestToTheFraction) {
   Scenario s = staged("*-*-*-*-", {core_attn, mlp_fc1}, 2, 2);
   s.offload.delta_bytes = 1;
-  s.offload.fraction = Ratio{700'000};  // Of three 0 stay, of four 1.
+  s.offload.fraction = Ratio{700'000};  // None of three stays, one of four.
   EXPECT_EQ(staying(s, 0), "fraction 5.mlp_fc1");
   EXPECT_EQ(staying(s, 1), "delta 6.core_attn");
   s.offload.fraction = Ratio{600'000};
