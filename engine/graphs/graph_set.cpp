@@ -63,29 +63,36 @@ void GraphSet::capture(const GraphKey& key, const Body& body) {
   }
   stream_.device().place = place;
   ++captured;
-  use(key.bucket);
-  evict_but(key.bucket);
+  use(key);
+  evict_but(bucket_of(key));
 }
 
-// A bucket goes whole: of its graphs a pass needs all.
-void GraphSet::evict_but(int bucket) {
+// Whether another bucket, of any chunk, may go.
+bool GraphSet::has_others(Bucket bucket) const {
+  const auto of_chunk = std::ranges::count_if(
+      last_use_, [&](const auto& one) { return one.first.chunk == bucket.chunk; });
+  return faulty("eviction-keeps-a-bucket-of-each-chunk", std::ssize(last_use_), of_chunk) > 1;
+}
+
+// A bucket of a chunk goes whole: of its graphs a pass through the chunk needs all.
+void GraphSet::evict_but(Bucket bucket) {
   const auto earlier = [](const auto& a, const auto& b) { return a.second < b.second; };
   const std::int64_t limit = faulty("eviction-left-out", memory_limit_, 0);
-  while (limit > 0 && bytes_ > limit && last_use_.size() > 1) {
-    std::map<int, std::int64_t> others = last_use_;
+  while (limit > 0 && bytes_ > limit && has_others(bucket)) {
+    std::map<Bucket, std::int64_t> others = last_use_;
     others.erase(bucket);
     const auto [least, most] = std::minmax_element(others.begin(), others.end(), earlier);
     evict(faulty("eviction-of-the-bucket-used-last", least, most)->first);
   }
 }
 
-void GraphSet::evict(int bucket) {
+void GraphSet::evict(Bucket bucket) {
   std::vector<Graph> gone;
   std::vector<Graph>* const kept =
       faulty("evicted-graph-destroyed-while-it-runs", &evicted_, &gone);
   for (auto one = graphs_.begin(); one != graphs_.end();) {
     const auto next = std::next(one);
-    if (one->first.bucket == bucket) {
+    if (bucket_of(one->first) == bucket) {
       bytes_ -= faulty("eviction-forgets-what-it-freed", bytes_of(one->second.graph), 0);
       kept->push_back(std::move(one->second.graph));
       graphs_.erase(one);
@@ -126,7 +133,7 @@ void GraphSet::check(const GraphKey& key, const Captured& graph, const Body& bod
 void GraphSet::launch(const GraphKey& key, const Body& body, const Stream& stream) {
   const auto found = graphs_.find(key);
   require(found != graphs_.end(), "a graph is captured before it is launched");
-  use(key.bucket);
+  use(key);
   check(key, found->second, body);
   stream.launch(found->second.graph, name_of(key.kind));
   ++launches;

@@ -1,5 +1,5 @@
 // The captured graphs of a run. Each is checked against what it was captured from before every
-// launch. Above a limit the bucket that was used least recently loses its graphs.
+// launch. Above a limit the bucket of a chunk that was used least recently loses its graphs.
 #pragma once
 
 #include <compare>
@@ -20,6 +20,7 @@ struct GraphKey {
   int slot = 0;
   int bucket = 0;
   int microbatches = 0;  // iteration, evaluation: another count is another graph.
+  int chunk = 0;         // The stage numbers them.
   friend auto operator<=>(const GraphKey&, const GraphKey&) = default;
 };
 std::string to_text(const GraphKey& key);
@@ -40,13 +41,19 @@ class GraphSet {
         dry_run_(dry_run),
         memory_limit_(memory_limit) {}
 
+  // The graphs that a pass through a chunk needs, and that are evicted together.
+  struct Bucket {
+    int number = 0, chunk = 0;
+    friend auto operator<=>(const Bucket&, const Bucket&) = default;
+  };
+
   // Records `body` without running it, then evicts other buckets while the graphs exceed the limit.
   // Their launches may be under way, so they are not destroyed yet. On failure the stream is
   // usable, all graphs are gone, and EngineViolation (judge "capture") names the graph and the
   // call.
   void capture(const GraphKey& key, const Body& body);
   bool has(const GraphKey& key) const { return graphs_.contains(key); }
-  bool has_bucket(int bucket) const { return last_use_.contains(bucket); }
+  bool has_bucket(Bucket bucket) const { return last_use_.contains(bucket); }
   bool empty() const { return graphs_.empty(); }
   // EngineViolation: judge "address" when a buffer moved since capture, "ledger" when `body` would
   // now submit something else.
@@ -68,9 +75,11 @@ class GraphSet {
     std::vector<const void*> addresses;
   };
   void check(const GraphKey& key, const Captured& captured, const Body& body) const;
-  void use(int bucket) { last_use_[bucket] = ++uses_; }
-  void evict_but(int bucket);  // While the graphs exceed the limit.
-  void evict(int bucket);
+  static Bucket bucket_of(const GraphKey& key) { return {key.bucket, key.chunk}; }
+  void use(const GraphKey& key) { last_use_[bucket_of(key)] = ++uses_; }
+  bool has_others(Bucket bucket) const;
+  void evict_but(Bucket bucket);  // While the graphs exceed the limit.
+  void evict(Bucket bucket);
 
   const Stream& stream_;
   Addresses addresses_;
@@ -79,7 +88,7 @@ class GraphSet {
   std::map<GraphKey, Captured> graphs_;
   std::int64_t bytes_ = 0;  // For those.
   std::vector<Graph> evicted_;
-  std::map<int, std::int64_t> last_use_;  // For each bucket that has any.
+  std::map<Bucket, std::int64_t> last_use_;  // For each that has graphs.
   std::int64_t uses_ = 0;
 };
 

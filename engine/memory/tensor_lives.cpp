@@ -396,7 +396,7 @@ class Lister {
   const std::vector<int> residual_gradients_;
   const OffloadPlan offload_;
   const std::set<std::string> offloaded_;
-  // Of a pack, and of the experts' buffers of a source and of an owner.
+  // A pack has so many, and the experts' buffers of a source and of an owner.
   const std::int64_t rows_, buffer_rows_, owner_rows_;
   const std::int64_t word_;
   const int head_;  // The number of segments.

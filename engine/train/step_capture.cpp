@@ -7,13 +7,13 @@ namespace lockstep {
 
 void StepLoop::capture_regions() {
   const int buckets = static_cast<int>(scenario_.cuda_graph.max_packed_seqs.size());
-  for (int bucket = 0; bucket < buckets; ++bucket) capture_bucket(bucket);
+  for (int bucket = 0; bucket < buckets; ++bucket) capture_bucket(bucket, chunks_);
 }
 
-void StepLoop::capture_bucket(int bucket) {
+void StepLoop::capture_bucket(int bucket, std::span<const Chunk> chunks) {
   set_aside();
   try {
-    capture_graphs_of(bucket);
+    for (const Chunk& chunk : chunks) capture_graphs_of(bucket, chunk);
   } catch (...) {
     try {
       put_back();
@@ -24,22 +24,17 @@ void StepLoop::capture_bucket(int bucket) {
   put_back();
 }
 
-void StepLoop::capture_graphs_of(int bucket) {
-  for (const Chunk& chunk : chunks_) {
-    for (int slot = 0; slot < chunk.slots; ++slot) {
-      for (const Segment& segment : segments_of(chunk)) {
-        if (segment.region >= 0)
-          capture_region(segment, pass_of_capture(chunk, slot, bucket, true));
-      }
+void StepLoop::capture_graphs_of(int bucket, const Chunk& chunk) {
+  for (int slot = 0; slot < chunk.slots; ++slot) {
+    for (const Segment& segment : segments_of(chunk)) {
+      if (segment.region >= 0) capture_region(segment, pass_of_capture(chunk, slot, bucket, true));
     }
   }
   if (scenario_.cuda_graph.evaluation != GraphEvaluation::replay) return;
   const bool training = faulty("evaluation-graphs-captured-for-training", false, true);
-  for (const Chunk& chunk : chunks_) {
-    for (const Segment& segment : segments_of(chunk)) {
-      if (segment.region >= 0)
-        capture_evaluation(segment, pass_of_capture(chunk, 0, bucket, training));
-    }
+  for (const Segment& segment : segments_of(chunk)) {
+    if (segment.region >= 0)
+      capture_evaluation(segment, pass_of_capture(chunk, 0, bucket, training));
   }
 }
 
@@ -63,7 +58,8 @@ void StepLoop::capture_evaluation(const Segment& segment, const MicrobatchPass& 
   graphs_.capture({.kind = GraphKey::Kind::evaluation,
                    .region = segment.region,
                    .slot = pass.slot,
-                   .bucket = pass.bucket},
+                   .bucket = pass.bucket,
+                   .chunk = pass.chunk},
                   [&] { run_parts(pass, segment, true); });
 }
 
@@ -75,7 +71,8 @@ void StepLoop::capture_region(const Segment& segment, const MicrobatchPass& pass
     graphs_.capture({.kind = forward ? GraphKey::Kind::forward : GraphKey::Kind::backward,
                      .region = segment.region,
                      .slot = pass.slot,
-                     .bucket = pass.bucket},
+                     .bucket = pass.bucket,
+                     .chunk = pass.chunk},
                     [&] { run_parts(pass, segment, forward); });
   }
 }

@@ -15,15 +15,18 @@ bool StepLoop::replays(std::int64_t step) const {
   return impl != GraphImpl::none && warm >= scenario_.cuda_graph.warmup_steps;
 }
 
-bool StepLoop::has_regions() const {
-  return std::ranges::any_of(chunks_, [this](const Chunk& chunk) {
-    return std::ranges::any_of(segments_of(chunk),
-                               [](const Segment& segment) { return segment.region >= 0; });
-  });
+bool StepLoop::has_regions(const Chunk& chunk) const {
+  return std::ranges::any_of(segments_of(chunk),
+                             [](const Segment& segment) { return segment.region >= 0; });
+}
+
+bool StepLoop::has_graphs(const MicrobatchPass& pass) const {
+  return graphs_.has_bucket({pass.bucket, pass.chunk}) || !has_regions(chunk_of(pass));
 }
 
 void StepLoop::prepare_graphs(std::int64_t step) {
-  if (!replays(step) || (transfers_ && !has_regions())) return;
+  const auto captures = [this](const Chunk& chunk) { return has_regions(chunk); };
+  if (!replays(step) || (transfers_ && std::ranges::none_of(chunks_, captures))) return;
   const std::vector<std::int64_t>& steps = scenario_.training.recapture_at;
   const bool due = !graphs_.empty() && std::find(steps.begin(), steps.end(), step) != steps.end();
   counters_.recaptures += due;

@@ -390,10 +390,9 @@ void StepLoop::train_passes(int first, int end, bool replay) {
   for (std::size_t i = 0; i < passes.size(); ++i) {
     MicrobatchPass pass = pass_of(passes[i].microbatch, true, replay, passes[i].chunk);
     pass.prefetch = prefetch_in(passes, i);
-    const bool captured =
-        pass.replay && (graphs_.has_bucket(pass.bucket) || (transfers_ && !has_regions()));
+    const bool captured = pass.replay && has_graphs(pass);
     pass.replay = faulty("eviction-leaves-the-bucket-eager", pass.replay, captured);
-    if (pass.replay && !captured) capture_bucket(pass.bucket);  // The bucket's graphs were evicted.
+    if (pass.replay && !captured) capture_bucket(pass.bucket, {&chunk_of(pass), 1});  // Evicted.
     if (passes[i].forward) {
       const bool counts = replay && !pass.replay && chunk_of(pass).is_first_of_stage;
       if (counts) count_fallback(packs_.reason(pass.microbatch));
@@ -582,8 +581,7 @@ void StepLoop::evaluation(bool replay) {
     if (one_bucket) pass.bucket = packs_.largest_bucket();
     if (pass.replay) {
       pass.slot = chunk_of(pass).first_slot;  // Where its graphs were captured.
-      const bool captured = graphs_.has_bucket(pass.bucket) || (transfers_ && !has_regions());
-      if (!captured) capture_bucket(pass.bucket);
+      if (!has_graphs(pass)) capture_bucket(pass.bucket, {&chunk_of(pass), 1});
     }
     forward(pass);
     // A capture of a whole evaluation runs nothing.

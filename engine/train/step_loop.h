@@ -189,7 +189,7 @@ class StepLoop {
   // Graphs (step_graphs.cpp).
   bool replays(std::int64_t step) const;
   // A stage may have none of the captured parts.
-  bool has_regions() const;
+  bool has_regions(const Chunk& chunk) const;
   void prepare_graphs(std::int64_t step);
   void train_full_iteration(std::int64_t step);
   void count_copies(const Ledger& graph);
@@ -201,8 +201,10 @@ class StepLoop {
 
   // Captures of partial graphs (step_capture.cpp).
   void capture_regions();
-  void capture_bucket(int bucket);
-  void capture_graphs_of(int bucket);
+  void capture_bucket(int bucket, std::span<const Chunk> chunks);
+  void capture_graphs_of(int bucket, const Chunk& chunk);
+  // Whether the graphs of the pass's bucket and chunk, if the chunk has any, are there.
+  bool has_graphs(const MicrobatchPass& pass) const;
   void capture_region(const Segment& segment, const MicrobatchPass& pass);
   void capture_evaluation(const Segment& segment, const MicrobatchPass& pass);
   std::span<const Segment> segments_of(const Chunk& chunk) const;

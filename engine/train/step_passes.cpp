@@ -264,7 +264,8 @@ void StepLoop::run_segment(const MicrobatchPass& pass, const Segment& segment, b
   const GraphKey key{.kind = graph_kind(pass.training, forward),
                      .region = region_of(segment),
                      .slot = faulty("graph-key-without-slot", pass.slot, chunk_of(pass).first_slot),
-                     .bucket = faulty("graph-key-without-bucket", pass.bucket, 0)};
+                     .bucket = faulty("graph-key-without-bucket", pass.bucket, 0),
+                     .chunk = pass.chunk};
   ExtractedHooks hooks(hooks_, hooks_of(segment, forward), pass.slot);
   hooks.run_before(hook_call(pass));
   const RegionPass region = region_pass(pass, segment, forward);

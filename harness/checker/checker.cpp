@@ -507,7 +507,7 @@ void Checker::on(const BeginCaptureCall&, const IssuedCall& issued) {
 void Checker::on(const EndCaptureCall& call, const IssuedCall& issued) {
   GraphPlan plan = plan_of(issued.stream, *call.captured);
   capture_.reset();
-  captured_calls_[issued.stream].push_back(std::ssize(call.captured->entries()));
+  captured_calls_[issued.place.rank].push_back(std::ssize(call.captured->entries()));
   check_addresses(call.graph, plan);
   plans_.insert_or_assign(call.graph, std::move(plan));
 }

@@ -34,7 +34,7 @@ class Checker : public Observer {
 
   std::int64_t launches() const { return launches_; }  // For graphs.
   // Returns the number of calls that each captured graph recorded, in order of capture, keyed by
-  // the capturing stream (one per rank).
+  // the rank of the run.
   const std::map<int, std::vector<std::int64_t>>& captured_calls() const { return captured_calls_; }
   std::int64_t checked() const { return checked_; }  // Accesses judged.
   // In the order of the calls, not de-duplicated.

@@ -154,31 +154,26 @@ std::int64_t documents_of_a_microbatch(const Scenario& scenario) {
   return most;
 }
 
-// Stages that capture something; 1 where there is one stage.
-std::int64_t stages_with_regions(const Scenario& scenario) {
-  if (scenario.parallel.pipeline == 1) return 1;
-  const std::vector<std::int64_t> stages = stages_of_layers(scenario);
-  std::set<std::int64_t> with;
-  for (const Scenario::Block& block : scenario.blocks()) {
-    for (const int layer : captured_symbols(scenario, block)) with.insert(at(stages, layer));
-  }
-  return std::ssize(with);
-}
-
 // Without a limit nothing is captured twice but where the scenario says so; with one the sizes of
 // graphs decide. `collectives`: those of all else.
 void add_captures(const Scenario& scenario, const DataSource& data, const ShardingPlan& plan,
                   std::int64_t collectives, std::vector<Expectation>& list) {
-  const GraphTally tally = tally_graphs(scenario, data);
-  Expectation all = exactly(Counter::graphs_captured, tally.captured,
+  std::int64_t captured = 0, passed = 0;
+  for (std::int64_t stage = 0; stage < scenario.parallel.pipeline; ++stage) {
+    const GraphTally tally = tally_graphs(scenario, data, {}, stage);
+    captured += tally.captured;
+    passed += passes_of_captures(scenario, tally.buckets, stage);
+    collectives += tally.buckets * collectives_of_capture(scenario, plan, stage);
+  }
+  Expectation all = exactly(Counter::graphs_captured, captured,
                             "every region, both directions, every slot and bucket");
   Expectation evicted{
       .counter = Counter::graphs_evicted, .max = 0, .why = "cuda_graph.graph_memory_limit"};
-  Expectation passes = exactly(Counter::capture_passes, passes_of_captures(scenario, tally.buckets),
+  Expectation passes = exactly(Counter::capture_passes, passed,
                                "cuda_graph.capture_passes of every region, slot and bucket");
-  Expectation calls = exactly(
-      Counter::collectives, collectives + tally.buckets * collectives_of_capture(scenario, plan),
-      "fsdp.strategy, its units and buckets, microbatches, and passes of captures");
+  Expectation calls =
+      exactly(Counter::collectives, collectives,
+              "fsdp.strategy, its units and buckets, microbatches, and passes of captures");
   if (scenario.cuda_graph.graph_memory_limit > 0) {
     all.max = evicted.max = std::numeric_limits<std::int64_t>::max();
     if (passes.min > 0) passes.max = calls.max = all.max;
@@ -400,12 +395,14 @@ std::int64_t graph_regions(const Scenario& scenario) {
   return regions;
 }
 
-std::int64_t slots_of_regions(const Scenario& scenario) {
+std::int64_t slots_of_regions(const Scenario& scenario, std::optional<std::int64_t> stage) {
   if (scenario.cuda_graph.impl == GraphImpl::full_iteration) return chunk_slots(scenario).front();
   const std::vector<Scenario::Block> blocks = scenario.blocks();
   std::int64_t sum = 0, block = 0, piece = 0;
   for (const std::int64_t count : blocks_of_pieces(std::ssize(blocks), pieces_of(scenario))) {
-    const std::int64_t own = slots_of_piece(scenario, piece++);
+    const bool counts = !stage || piece % scenario.parallel.pipeline == *stage;
+    const std::int64_t own = counts ? slots_of_piece(scenario, piece) : 0;
+    ++piece;
     for (const std::int64_t end = block + count; block < end; ++block)
       sum += captured_symbols(scenario, at(blocks, block)).empty() ? 0 : own;
   }
@@ -425,8 +422,19 @@ std::int64_t most_outstanding(const Scenario& scenario) {
   return std::min(all, ahead + 1);
 }
 
-std::int64_t passes_of_captures(const Scenario& scenario, std::int64_t buckets) {
-  return 2 * scenario.cuda_graph.capture_passes * slots_of_regions(scenario) * buckets;
+std::int64_t stages_with_regions(const Scenario& scenario) {
+  if (scenario.parallel.pipeline == 1) return 1;
+  const std::vector<std::int64_t> stages = stages_of_layers(scenario);
+  std::set<std::int64_t> with;
+  for (const Scenario::Block& block : scenario.blocks()) {
+    for (const int layer : captured_symbols(scenario, block)) with.insert(at(stages, layer));
+  }
+  return std::ssize(with);
+}
+
+std::int64_t passes_of_captures(const Scenario& scenario, std::int64_t buckets,
+                                std::int64_t stage) {
+  return 2 * scenario.cuda_graph.capture_passes * slots_of_regions(scenario, stage) * buckets;
 }
 
 bool can_be_counted_at_once(const Scenario& scenario) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,16 +30,19 @@ Fallbacks expected_fallbacks(const Scenario& scenario);
 
 // Blocks of which a part is captured (1 for full_iteration, 0 without graphs).
 std::int64_t graph_regions(const Scenario& scenario);
-// The slots of all regions: each has those of its chunk.
-std::int64_t slots_of_regions(const Scenario& scenario);
+// The slots of all regions, or of those of a stage: each has those of its chunk.
+std::int64_t slots_of_regions(const Scenario& scenario, std::optional<std::int64_t> stage = {});
 // The most passes that have run forward and not yet backward, a chunk of a microbatch being one:
 // what warms up, and one more.
 std::int64_t most_outstanding(const Scenario& scenario);
 // The captured symbols of one block, as indices into the pattern.
 std::vector<int> captured_symbols(const Scenario& scenario, const Scenario::Block& block);
 
-// Passes of captures, both ways, if the graphs of all regions are captured for so many buckets.
-std::int64_t passes_of_captures(const Scenario& scenario, std::int64_t buckets);
+// Stages that capture something; 1 where there is one stage.
+std::int64_t stages_with_regions(const Scenario& scenario);
+// Passes of captures, both ways, on a rank of a stage, if the graphs of all its regions are
+// captured for so many buckets.
+std::int64_t passes_of_captures(const Scenario& scenario, std::int64_t buckets, std::int64_t stage);
 
 // Whether that takes no more than a few seconds: the documents of every microbatch are looked at.
 bool can_be_counted_at_once(const Scenario& scenario);

@@ -4,12 +4,14 @@
 #include <list>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "harness/expect/expectations.h"
 #include "kernels/core/at.h"
 #include "scenarios/documents/layout.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -36,14 +38,31 @@ bool replays_evaluations(const Scenario& scenario) {
   return scenario.cuda_graph.evaluation == GraphEvaluation::replay;
 }
 
+// The regions of each piece of the model.
+std::vector<std::int64_t> regions_of_pieces(const Scenario& scenario) {
+  const std::vector<Scenario::Block> blocks = scenario.blocks();
+  std::vector<std::int64_t> regions;
+  std::int64_t block = 0;
+  for (const std::int64_t count : blocks_of_pieces(std::ssize(blocks), pieces_of(scenario))) {
+    regions.push_back(0);
+    for (const std::int64_t end = block + count; block < end; ++block)
+      regions.back() += !captured_symbols(scenario, at(blocks, block)).empty();
+  }
+  return regions;
+}
+
+// It counts the graphs of a rank of one stage.
 class Tally {
  public:
-  Tally(const Scenario& scenario, std::span<const std::int64_t> calls)
-      : scenario_(scenario),
-        calls_(calls),
-        graphs_of_a_bucket_(2 * slots_of_regions(scenario) +
-                            replays_evaluations(scenario) * graph_regions(scenario)) {
+  Tally(const Scenario& scenario, std::span<const std::int64_t> calls, std::int64_t stage)
+      : scenario_(scenario), calls_(calls), stage_(stage) {
     tally_.alive.resize(scenario.training.steps);
+    const std::vector<std::int64_t> regions = regions_of_pieces(scenario);
+    for (std::int64_t chunk = 0; chunk < scenario.parallel.chunks; ++chunk) {
+      const std::int64_t piece = chunk * scenario.parallel.pipeline + stage;
+      graphs_of_a_bucket_.push_back(at(regions, piece) * (2 * slots_of_piece(scenario, piece) +
+                                                          replays_evaluations(scenario)));
+    }
   }
 
   void begin(std::int64_t step) {
@@ -51,23 +70,20 @@ class Tally {
     if (holds(scenario_.training.recapture_at, step)) held_.clear();
     if (scenario_.cuda_graph.impl != GraphImpl::partial || !held_.empty()) return;
     for (int bucket = 0; bucket < std::ssize(scenario_.cuda_graph.max_packed_seqs); ++bucket)
-      replay_regions(bucket);
+      replay_chunks(bucket);
   }
 
-  // Forward and backward passes by turns, as deep as the scenario says.
+  // Forward and backward passes of the chunks, in the order of the schedule.
   void train(const std::vector<int>& buckets) {
     if (scenario_.cuda_graph.impl == GraphImpl::full_iteration) return replay_all(buckets, true);
-    const std::size_t depth = scenario_.training.in_flight;
-    for (std::size_t forward = 0, backward = 0; backward < buckets.size(); ++backward) {
-      for (; forward < buckets.size() && forward < backward + depth; ++forward)
-        replay_regions(buckets[forward]);
-      replay_regions(buckets[backward]);
-    }
+    for (const ScheduledPass& pass :
+         pass_order(stage_schedule(scenario_, stage_, std::ssize(buckets))))
+      replay_regions(at(buckets, pass.microbatch), pass.chunk);
   }
   void evaluate(const std::vector<int>& buckets) {
     if (scenario_.cuda_graph.impl == GraphImpl::full_iteration) return replay_all(buckets, false);
     if (!replays_evaluations(scenario_)) return;
-    for (const int bucket : buckets) replay_regions(bucket);
+    for (const int bucket : buckets) replay_chunks(bucket);
   }
 
   void end(std::int64_t step) {
@@ -80,36 +96,45 @@ class Tally {
 
  private:
   // Graphs of one kind record equally many calls, whatever their bucket. A graph of several passes:
-  // training or not, and their number; one of a region: its place among the graphs of a bucket.
-  using Kind = std::pair<bool, std::int64_t>;
+  // training or not, and their number; one of a region: its place among the graphs of its chunk in
+  // a bucket, and the chunk.
+  using Kind = std::tuple<bool, std::int64_t, std::int64_t>;
+  // The graphs of a chunk, which go together.
   struct Bucket {
-    int number;
+    std::int64_t number, chunk = 0;
     std::int64_t graphs = 0, bytes = 0;
     std::set<Kind> kinds = {};
   };
 
-  void replay_regions(int number) {
-    if (number < 0) return;
-    Bucket& bucket = use(number);
+  void replay_chunks(int number) {
+    for (std::int64_t chunk = 0; chunk < std::ssize(graphs_of_a_bucket_); ++chunk)
+      replay_regions(number, chunk);
+  }
+  void replay_regions(std::int64_t number, std::int64_t chunk) {
+    const std::int64_t graphs = at(graphs_of_a_bucket_, chunk);
+    if (number < 0 || graphs == 0) return;
+    Bucket& bucket = use({number, chunk});
     if (bucket.graphs > 0) return;
-    ++tally_.buckets;
+    const auto captures = [](std::int64_t of_chunk) { return of_chunk > 0; };
+    const auto first = std::ranges::find_if(graphs_of_a_bucket_, captures);
+    tally_.buckets += chunk == first - graphs_of_a_bucket_.begin();
     std::vector<Kind> kinds;
-    for (std::int64_t graph = 0; graph < graphs_of_a_bucket_; ++graph)
-      kinds.emplace_back(true, graph);
+    for (std::int64_t graph = 0; graph < graphs; ++graph) kinds.emplace_back(true, graph, chunk);
     capture(bucket, kinds);
   }
   void replay_all(const std::vector<int>& buckets, bool training) {
     if (holds(buckets, -1)) return;
-    Bucket& bucket = use(*std::max_element(buckets.begin(), buckets.end()));
-    const Kind kind(training, std::ssize(buckets));
+    Bucket& bucket = use({*std::max_element(buckets.begin(), buckets.end())});
+    const Kind kind(training, std::ssize(buckets), 0);
     if (bucket.kinds.insert(kind).second) capture(bucket, {kind});
   }
 
   // The last in the list is the one that was used last.
-  Bucket& use(int number) {
-    const auto found = std::find_if(held_.begin(), held_.end(),
-                                    [&](const Bucket& one) { return one.number == number; });
-    if (found == held_.end()) return held_.emplace_back(Bucket{number});
+  Bucket& use(const Bucket& used) {
+    const auto found = std::find_if(held_.begin(), held_.end(), [&](const Bucket& one) {
+      return one.number == used.number && one.chunk == used.chunk;
+    });
+    if (found == held_.end()) return held_.emplace_back(used);
     held_.splice(held_.end(), held_, found);
     return held_.back();
   }
@@ -136,7 +161,8 @@ class Tally {
 
   const Scenario& scenario_;
   std::span<const std::int64_t> calls_;
-  std::int64_t graphs_of_a_bucket_;
+  std::int64_t stage_;
+  std::vector<std::int64_t> graphs_of_a_bucket_;  // By chunk.
   std::list<Bucket> held_;
   std::int64_t going_ = 0;  // Graphs that this step has evicted.
   std::map<Kind, std::int64_t> first_of_kind_;
@@ -146,8 +172,8 @@ class Tally {
 }  // namespace
 
 GraphTally tally_graphs(const Scenario& scenario, const DataSource& data,
-                        std::span<const std::int64_t> calls) {
-  Tally tally(scenario, calls);
+                        std::span<const std::int64_t> calls, std::int64_t stage) {
+  Tally tally(scenario, calls, stage);
   const Scenario::Training& training = scenario.training;
   if (!with_graphs(scenario) || graph_regions(scenario) == 0) return {};
   for (std::int64_t step = scenario.cuda_graph.warmup_steps; step < training.steps; ++step) {
@@ -164,14 +190,16 @@ std::string unexpected_graphs(const Scenario& scenario, const DataSource& data, 
                               const std::vector<std::int64_t>& seen,
                               const std::map<int, std::vector<std::int64_t>>& calls) {
   const bool limited = scenario.cuda_graph.graph_memory_limit > 0;
-  if (limited && std::ssize(calls) != ranks) return "";
+  if (limited && std::ssize(calls) != ranks * stages_with_regions(scenario)) return "";
   std::vector<std::int64_t> want(scenario.training.steps);
-  auto recorded = calls.begin();
-  for (std::int64_t rank = 0; rank < ranks; ++rank) {
-    const GraphTally tally =
-        limited ? tally_graphs(scenario, data, (recorded++)->second) : tally_graphs(scenario, data);
+  const auto add = [&](const GraphTally& tally, std::int64_t times) {
     for (std::int64_t step = 0; step < std::ssize(tally.alive); ++step)
-      at(want, step) += at(tally.alive, step);
+      at(want, step) += times * at(tally.alive, step);
+  };
+  for (std::int64_t stage = 0; !limited && stage < scenario.parallel.pipeline; ++stage)
+    add(tally_graphs(scenario, data, {}, stage), ranks);
+  for (const auto& [rank, recorded] : calls) {
+    if (limited) add(tally_graphs(scenario, data, recorded, rank / scenario.parallel.data), 1);
   }
   for (std::int64_t step = 0; step < std::ssize(seen); ++step) {
     const std::int64_t there = at(seen, step), wanted = at(want, step);

@@ -96,19 +96,36 @@ void expect_checker(const Scenario& scenario, const DataSource& data, const Chec
                    .why = "so many launches of a rank were seen at the device door"});
   if (scenario.cuda_graph.graph_memory_limit == 0) return;  // The documents alone decide.
   const ShardingPlan plan = plan_sharding(scenario);
-  const std::int64_t of_a_bucket = collectives_of_capture(scenario, plan);
-  const std::int64_t others =
-      least(expected, Counter::collectives) - of_a_bucket * tally_graphs(scenario, data).buckets;
-  for (const auto& [stream, calls] : seen.captured_calls) {
-    const GraphTally tally = tally_graphs(scenario, data, calls);
-    const char* why =
-        "cuda_graph.graph_memory_limit, and the sizes of graphs seen at the device door";
-    expected.push_back({Counter::graphs_captured, tally.captured, tally.captured, why});
-    expected.push_back({Counter::graphs_evicted, tally.evicted, tally.evicted, why});
-    const std::int64_t passes = passes_of_captures(scenario, tally.buckets);
-    expected.push_back({Counter::capture_passes, passes, passes, why});
-    const std::int64_t exchanges = others + tally.buckets * of_a_bucket;
-    expected.push_back({Counter::collectives, exchanges, exchanges, why});
+  std::vector<std::int64_t> of_a_bucket(stages);
+  std::int64_t others = least(expected, Counter::collectives);
+  for (std::int64_t stage = 0; stage < stages; ++stage) {
+    at(of_a_bucket, stage) = collectives_of_capture(scenario, plan, stage);
+    others -= at(of_a_bucket, stage) * tally_graphs(scenario, data, {}, stage).buckets;
+  }
+  // The stages of each replica of the model together.
+  struct Sums {
+    std::int64_t captured = 0, evicted = 0, passes = 0, exchanges = 0;
+  };
+  std::map<std::int64_t, Sums> of_replicas;
+  for (const auto& [rank, calls] : seen.captured_calls) {
+    const std::int64_t stage = rank / scenario.parallel.data;
+    const GraphTally tally = tally_graphs(scenario, data, calls, stage);
+    Sums& sums = of_replicas[rank % scenario.parallel.data];
+    sums.captured += tally.captured;
+    sums.evicted += tally.evicted;
+    sums.passes += passes_of_captures(scenario, tally.buckets, stage);
+    sums.exchanges += tally.buckets * at(of_a_bucket, stage);
+  }
+  for (const auto& [replica, sums] : of_replicas) {
+    const auto expect = [&](Counter counter, std::int64_t value) {
+      expected.push_back(
+          {counter, value, value,
+           "cuda_graph.graph_memory_limit, and the sizes of graphs seen at the device door"});
+    };
+    expect(Counter::graphs_captured, sums.captured);
+    expect(Counter::graphs_evicted, sums.evicted);
+    expect(Counter::capture_passes, sums.passes);
+    expect(Counter::collectives, others + sums.exchanges);
   }
 }
 

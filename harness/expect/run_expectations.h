@@ -17,7 +17,7 @@ namespace lockstep {
 struct CheckerEvidence {
   std::int64_t ranks = 1;     // Ranks that it watched.
   std::int64_t launches = 0;  // Graph launches of all these ranks.
-  // Sizes of graphs in order of capture, by stream.
+  // Sizes of graphs in order of capture, by rank.
   std::map<int, std::vector<std::int64_t>> captured_calls = {};
 };
 

@@ -339,7 +339,8 @@ std::int64_t exchanges_in_regions(const Scenario& scenario, bool trains) {
 
 // A unit is gathered for each pass of a region in it, and its gradients are reduced where those of
 // a microbatch are.
-std::int64_t collectives_of_capture(const Scenario& scenario, const ShardingPlan& plan) {
+std::int64_t collectives_of_capture(const Scenario& scenario, const ShardingPlan& plan,
+                                    std::optional<std::int64_t> stage) {
   if (!with_reduction(scenario)) return 0;
   const std::vector<int> units = units_of_symbols(scenario);
   const std::int64_t gathers = scenario.fsdp.strategy == optim_grads_params ? 2 : 0;
@@ -347,7 +348,9 @@ std::int64_t collectives_of_capture(const Scenario& scenario, const ShardingPlan
   const std::vector<Scenario::Block> blocks = scenario.blocks();
   std::int64_t calls = 0, block = 0, piece = 0;  // In all slots.
   for (const std::int64_t count : blocks_of_pieces(std::ssize(blocks), pieces_of(scenario))) {
-    const std::int64_t own = slots_of_piece(scenario, piece++);
+    const bool counts = !stage || piece % scenario.parallel.pipeline == *stage;
+    const std::int64_t own = counts ? slots_of_piece(scenario, piece) : 0;
+    ++piece;
     for (const std::int64_t end = block + count; block < end; ++block) {
       if (captured_symbols(scenario, at(blocks, block)).empty()) continue;
       if (captures_exchange(scenario)) calls += own * exchanges_of(scenario, at(blocks, block));

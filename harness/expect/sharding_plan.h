@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,8 +43,9 @@ std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& p
 std::int64_t collectives_of_evaluation(const Scenario& scenario, const ShardingPlan& plan,
                                        std::int64_t microbatches);
 // Calls of the passes of a capture (cuda_graph.capture_passes), for all regions and slots of one
-// bucket.
-std::int64_t collectives_of_capture(const Scenario& scenario, const ShardingPlan& plan);
+// bucket, or for those of a stage.
+std::int64_t collectives_of_capture(const Scenario& scenario, const ShardingPlan& plan,
+                                    std::optional<std::int64_t> stage = {});
 // Exchanges of rows that graphs of parts hold, of a microbatch that they replay.
 std::int64_t exchanges_in_regions(const Scenario& scenario, bool trains);
 // The collectives that belong to the passes: a graph of the whole step, or evaluation, holds them.

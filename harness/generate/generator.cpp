@@ -460,6 +460,14 @@ void draw_experts_apart(Choices& c, Scenario& s) {
   if (!works() || !does_what_it_asks(s)) s = before;
 }
 
+// Chunks whose graphs evict each other, with one bucket too.
+void draw_limit_of_chunks(Choices& c, Scenario& s) {
+  std::int64_t& limit = s.cuda_graph.graph_memory_limit;
+  if (s.parallel.chunks == 1 || limit > 0 || !with_partial_graphs(s) || !c.one_in(3)) return;
+  limit = c.one_in(3) ? 1 : c.between(1, 32) * 8'192;
+  if (!check_legality(s).empty()) limit = 0;  // L43
+}
+
 // The features that it needs on. Nothing is drawn where nothing is asked for.
 void draw_outside(Choices& c, const Outside& outside, Swarm& s) {
   if (outside.transports()) {
@@ -576,6 +584,7 @@ std::optional<Scenario> generate_held(Choices& c, Swarm swarm, const Outside& ou
   draw_stages(c, s);
   draw_experts_apart(c, s);
   draw_delta(c, s);
+  draw_limit_of_chunks(c, s);
   if (!hold(Part::resumes, s)) return {};
   return s;
 }

@@ -89,6 +89,8 @@ constexpr std::array kEngineFaults{
     FaultRow{"evicted-graphs-stay-until-a-recapture", kTeardown, "costs: graphs"},
     FaultRow{"eviction-forgets-what-it-freed", kTeardown,
              "vacuous: graphs_evicted graphs_captured"},
+    FaultRow{"eviction-keeps-a-bucket-of-each-chunk", kSize,
+             "vacuous: graphs_evicted graphs_captured; costs: graphs"},
     FaultRow{"eviction-leaves-the-bucket-eager", kFallback, "vacuous: graph_replays"},
     FaultRow{"eviction-left-out", kTeardown, "vacuous: graphs_evicted graphs_captured"},
     FaultRow{"eviction-of-the-bucket-used-last", kTeardown,

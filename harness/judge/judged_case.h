@@ -77,7 +77,7 @@ struct RunOutcome {
   std::vector<bool> delayed = {};  // For each of checker.delays, whether it delayed a call.
   std::int64_t resumes = 0;        // How often the run was saved, destroyed and loaded.
   std::int64_t launches = 0;       // Graph launches that the checker saw.
-  // Sizes of captured graphs, by stream.
+  // Sizes of captured graphs, by rank.
   std::map<int, std::vector<std::int64_t>> captured_calls = {};
 
   bool holds() const { return !finding; }

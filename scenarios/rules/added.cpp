@@ -32,12 +32,16 @@ Findings whole_modules_hold_their_activations(const Scenario& scenario) {
 }
 
 // A pass of a capture writes to the slots, so no microbatch may lie in one. Between the
-// microbatches of a step only a bucket that was evicted is captured.
+// microbatches of a step only a bucket that was evicted is captured. Those of several chunks evict
+// each other, and a microbatch lies in the slots of all.
 Findings passes_of_a_capture_find_free_slots(const Scenario& scenario) {
   const Scenario::CudaGraph& graph = scenario.cuda_graph;
   if (graph.capture_passes == 0) return {};
-  const bool evicts = graph.graph_memory_limit > 0 && graph.max_packed_seqs.size() > 1;
-  if (graph.impl == GraphImpl::partial && !(evicts && scenario.training.in_flight > 1)) return {};
+  const bool has_chunks = scenario.parallel.chunks > 1;
+  const bool evicts =
+      graph.graph_memory_limit > 0 && (graph.max_packed_seqs.size() > 1 || has_chunks);
+  const bool finds_free = !has_chunks && scenario.training.in_flight == 1;
+  if (graph.impl == GraphImpl::partial && (!evicts || finds_free)) return {};
   return {{"cuda_graph.capture_passes", "0", ""}};
 }
 
@@ -204,13 +208,13 @@ std::span<const Rule> added_rules() {
        whole_modules_hold_their_activations, "model.recompute",
        "model: {recompute: [mlp_act, mlp]}"},
       {"L43",
-       "capture_passes needs impl partial, and one microbatch in flight where graph_memory_limit "
-       "evicts buckets",
+       "capture_passes needs impl partial, and one chunk and one microbatch in flight where "
+       "graph_memory_limit evicts buckets",
        "none captures nothing, full_iteration no region; a bucket that is captured again in the "
        "middle of a step would overwrite the activations of microbatches in flight",
        passes_of_a_capture_find_free_slots,
        "cuda_graph.capture_passes cuda_graph.impl cuda_graph.graph_memory_limit "
-       "cuda_graph.max_packed_seqs training.in_flight",
+       "cuda_graph.max_packed_seqs training.in_flight parallel.chunks",
        "cuda_graph: {impl: none, capture_passes: 1}"},
       {"L44", "resume_at must lie behind the first microbatch and within the run, and increase",
        "nothing would be saved, or nothing would go on", resumes_lie_in_the_run,

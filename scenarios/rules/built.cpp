@@ -89,7 +89,7 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     {"parallel.pipeline", "", true, "1", [](const Scenario& s) { return s.parallel.pipeline > 1; }},
     {"parallel.pipeline", "with cuda_graph.impl full_iteration", false, "1",
      with_stages<[](const Scenario& s) { return s.cuda_graph.impl == GraphImpl::full_iteration; }>},
-    {"parallel.pipeline", "with cuda_graph.graph_memory_limit", false, "1",
+    {"parallel.pipeline", "with cuda_graph.graph_memory_limit", true, "1",
      with_stages<[](const Scenario& s) {
        return with_graphs(s) && s.cuda_graph.graph_memory_limit != 0;
      }>},
@@ -110,7 +110,7 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     {"parallel.chunks", "", true, "1", [](const Scenario& s) { return s.parallel.chunks > 1; }},
     {"parallel.chunks", "with cuda_graph.impl full_iteration", true, "1",
      with_chunks<[](const Scenario& s) { return s.cuda_graph.impl == GraphImpl::full_iteration; }>},
-    {"parallel.chunks", "with cuda_graph.graph_memory_limit", false, "1",
+    {"parallel.chunks", "with cuda_graph.graph_memory_limit", true, "1",
      with_chunks<[](const Scenario& s) {
        return with_graphs(s) && s.cuda_graph.graph_memory_limit != 0;
      }>},

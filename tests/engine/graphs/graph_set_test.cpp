@@ -27,7 +27,7 @@ struct Set {
   std::vector<int> buckets() const {
     std::vector<int> held;
     for (int bucket = 0; bucket < 8; ++bucket) {
-      if (graphs.has_bucket(bucket)) held.push_back(bucket);
+      if (graphs.has_bucket({bucket})) held.push_back(bucket);
     }
     return held;
   }
@@ -71,6 +71,23 @@ TEST(GraphSet, KeepsTheBucketInUseWhateverTheLimit) {
   EXPECT_EQ(set.graphs.evicted, 0);
   set.launch(5, 1);
   EXPECT_EQ(read(set.stream, set.x).size(), 256u);
+}
+
+// The chunks of a stage have buckets of their own under one limit.
+TEST(GraphSet, EvictsTheBucketOfOneChunk) {
+  Set set(3 * kOne);
+  const auto key = [](int bucket, int chunk) {
+    return GraphKey{.kind = {}, .slot = chunk, .bucket = bucket, .chunk = chunk};
+  };
+  for (const int chunk : {0, 1}) set.graphs.capture(key(0, chunk), set.body(0));
+  set.graphs.capture(key(1, 1), set.body(1));
+  EXPECT_EQ(set.graphs.evicted, 0);
+  set.graphs.launch(key(0, 0), set.body(0));
+  set.graphs.capture(key(1, 0), set.body(1));
+  EXPECT_FALSE(set.graphs.has_bucket({0, 1}));
+  for (const GraphSet::Bucket bucket : {GraphSet::Bucket{0, 0}, {1, 0}, {1, 1}})
+    EXPECT_TRUE(set.graphs.has_bucket(bucket));
+  EXPECT_EQ(set.graphs.evicted, 1);
 }
 
 TEST(GraphSet, EvictsNothingWithoutALimit) {

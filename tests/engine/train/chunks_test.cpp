@@ -87,6 +87,17 @@ TEST(Chunks, ChangeNoBitInTheGraphOfAStep) {
   });
 }
 
+// One chunk keeps its bucket then. Several evict each other in the middle of a step.
+TEST(Chunks, ChangeNoBitWhereTheyEvictEachOther) {
+  for (const std::int64_t limit : {1, 60'000}) {
+    expect_no_difference([limit](Scenario& s) {
+      s.cuda_graph.modules = {GraphModule::attn, GraphModule::mamba};
+      s.cuda_graph.evaluation = GraphEvaluation::replay;
+      s.cuda_graph.graph_memory_limit = limit;
+    });
+  }
+}
+
 TEST(Chunks, ChangeNoBitOfATiedWeight) {
   expect_no_difference([](Scenario& s) { s.model.tied_embedding = true; });
 }

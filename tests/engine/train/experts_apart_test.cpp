@@ -122,7 +122,7 @@ TEST(ExpertsApart, ChangeNoBitOfWhatIsComputedAgain) {
   expect_no_difference([](Scenario& s) { s.model.recompute = {Recompute::moe_act}; });
 }
 
-// What leaves the owner of the experts: received rows and their first product.
+// The rows that the owner of the experts has received leave it, and their first product.
 TEST(ExpertsApart, ChangeNoBitOfWhatGoesToTheHost) {
   for (const bool host_sync : {false, true}) {
     expect_no_difference([&](Scenario& s) {

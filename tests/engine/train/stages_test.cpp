@@ -83,6 +83,16 @@ TEST(Stages, ChangeNoBitInGraphs) {
   });
 }
 
+TEST(Stages, ChangeNoBitUnderALimitOfGraphs) {
+  expect_no_difference([](Scenario& s) {
+    s.cuda_graph.modules = {GraphModule::attn, GraphModule::mamba};
+    s.cuda_graph.max_packed_seqs = {2, 4};
+    s.cuda_graph.evaluation = GraphEvaluation::replay;
+    s.cuda_graph.graph_memory_limit = 1;
+    s.parallel.data = 2;
+  });
+}
+
 TEST(Stages, ChangeNoBitOfATiedWeight) {
   expect_no_difference([](Scenario& s) { s.model.tied_embedding = true; });
   expect_no_difference([](Scenario& s) {

@@ -420,6 +420,14 @@ inline const std::vector<Example>& examples() {
          s.training.in_flight = 2;
        },
        [](Scenario& s) { s.cuda_graph.max_packed_seqs = {8}; }},
+      {"L43", "cuda_graph.capture_passes", "0",
+       [](Scenario& s) {
+         s.cuda_graph.capture_passes = 1;
+         s.cuda_graph.graph_memory_limit = 1;
+         s.parallel.chunks = 2;
+         s.parallel.schedule = PipelineSchedule::gpipe;
+       },
+       [](Scenario& s) { s.parallel.chunks = 1; }},
       {"L45", "cuda_graph.shared_memory", "false",
        [](Scenario& s) {
          s.cuda_graph.impl = GraphImpl::full_iteration, s.cuda_graph.shared_memory = true;

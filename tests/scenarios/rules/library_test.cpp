@@ -580,6 +580,18 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
        [](auto& s) {
          return s.cuda_graph.capture_passes > 0 && s.cuda_graph.graph_memory_limit > 0;
        }},
+      {"chunks under a limit of graphs",
+       [](auto& s) { return s.cuda_graph.graph_memory_limit > 0 && s.parallel.chunks > 1; }},
+      {"stages under a limit of graphs",
+       [](auto& s) { return s.cuda_graph.graph_memory_limit > 0 && s.parallel.pipeline > 1; }},
+      {"received rows of experts on the host",
+       [](auto& s) {
+         return s.parallel.expert > 1 && holds(s.offload.modules, OffloadModule::expert_fc1);
+       }},
+      {"experts over ranks in shared memory without padding",
+       [](auto& s) {
+         return s.parallel.expert > 1 && s.cuda_graph.shared_memory && !s.model.moe.pad_to_capacity;
+       }},
       {"copies as nodes beside eager ones",
        [](auto& s) { return s.offload.captured && s.offload.delay_until_cuda_graph; }},
       {"experts in whole layers",
