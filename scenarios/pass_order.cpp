@@ -73,6 +73,23 @@ std::vector<ScheduledPass> pass_order(const StageSchedule& stage) {
   return passes;
 }
 
+std::vector<ScheduledPass> part_order(const StageSchedule& part) {
+  if (part.schedule != PipelineSchedule::interleaved) return pass_order(part);
+  const std::int64_t behind = part.microbatches % part.group;
+  const std::int64_t alone = part.group < part.stages ? part.microbatches
+                             : behind < part.stages   ? behind
+                                                      : 0;
+  StageSchedule whole = part;
+  whole.microbatches -= alone;
+  std::vector<ScheduledPass> passes;
+  if (whole.microbatches > 0) passes = pass_order(whole);
+  for (std::int64_t m = whole.microbatches; m < part.microbatches; ++m) {
+    for (std::int64_t chunk = 0; chunk < part.chunks; ++chunk) passes.push_back({true, chunk, m});
+    for (std::int64_t chunk = part.chunks; chunk-- > 0;) passes.push_back({false, chunk, m});
+  }
+  return passes;
+}
+
 std::vector<std::int64_t> most_in_flight(const std::vector<ScheduledPass>& passes,
                                          std::int64_t chunks) {
   std::vector<std::int64_t> now(chunks), most(chunks);

@@ -39,6 +39,12 @@ std::int64_t warm_up_passes(const StageSchedule& stage);
 // kinds ascend in the microbatch, so that gradients are folded in the order of the contract.
 std::vector<ScheduledPass> pass_order(const StageSchedule& stage);
 
+// The same for a part of a step (training.resume_at). Where groups would be too small (L55), whole
+// groups come first, and the microbatches that are left behind them, fewer than there are stages,
+// run one after the other, forward and backward: in any other order stages might wait for each
+// other in a circle.
+std::vector<ScheduledPass> part_order(const StageSchedule& part);
+
 // The most microbatches that each chunk has between their two passes, in this order.
 std::vector<std::int64_t> most_in_flight(const std::vector<ScheduledPass>& passes,
                                          std::int64_t chunks);

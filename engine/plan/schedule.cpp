@@ -29,7 +29,8 @@ std::vector<Pass> with_backward_passes_swapped(std::vector<Pass> passes) {
 
 std::vector<Pass> shifted(const StageSchedule& stage, int first) {
   std::vector<Pass> passes;
-  for (const ScheduledPass& pass : pass_order(stage)) {
+  for (const ScheduledPass& pass :
+       faulty("part-of-a-step-in-cut-groups", part_order(stage), pass_order(stage))) {
     passes.push_back({.forward = pass.forward,
                       .microbatch = first + static_cast<int>(pass.microbatch),
                       .chunk = static_cast<int>(pass.chunk)});

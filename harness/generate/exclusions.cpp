@@ -145,7 +145,6 @@ std::vector<bool> excluded_pairs() {
     exclude(several_stages, other);
     exclude(stages_with_chunks, other);
   }
-  exclude(stages_with_chunks, resumed_within_a_step);
   exclude(stages_with_chunks, one_in_flight);
   for (const Trait shape : kShapes) {
     exclude(shape, truncated_document);

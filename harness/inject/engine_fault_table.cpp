@@ -285,6 +285,7 @@ constexpr std::array kEngineFaults{
     FaultRow{"pack-loaded-twice", kCost, "costs: h2d"},
     FaultRow{"pack-metadata-built-twice", kCost, "costs: pack_metadata"},
     FaultRow{"padding-row-has-a-target", kPadding, "activation: token_loss"},
+    FaultRow{"part-of-a-step-in-cut-groups", kResume, "watchdog: awaited", kNeedsShards},
     FaultRow{"pooled-unit-moves", kAddress, "address; ledger; bits; hazard", kNeedsShards},
     FaultRow{"prefetch-ignored", kSharding, "vacuous: late_gathers", kNeedsShards},
     FaultRow{"ranks-fall-back-alone", kFallback, "vacuous; collective; watchdog; contract",

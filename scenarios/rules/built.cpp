@@ -101,9 +101,7 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
      }>},
     {"parallel.pipeline", "with offload.captured", false, "1",
      with_stages<[](const Scenario& s) { return s.offload.captured; }>},
-    // The rest of a step may be too few microbatches for an order of chunks in which no stage waits
-    // for another in a circle.
-    {"parallel.pipeline", "with parallel.chunks and training.resume_at within a step", false, "1",
+    {"parallel.pipeline", "with parallel.chunks and training.resume_at within a step", true, "1",
      with_stages<[](const Scenario& s) {
        return s.parallel.chunks != 1 && resumes_within_a_step(s);
      }>},

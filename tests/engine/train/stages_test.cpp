@@ -179,6 +179,36 @@ TEST(Stages, GoOnFromACheckpointOfOthers) {
   }
 }
 
+// A part of a step may have fewer microbatches than there are stages, or leave so few behind whole
+// groups.
+TEST(Stages, GoOnBehindAnyMicrobatchOfAStep) {
+  Scenario several = base();
+  several.model.tied_embedding = true;
+  several.fsdp.strategy = Sharding::optim_grads;
+  several.training.steps = 2;
+  several.training.microbatches = 6;
+  several.training.eval_every = 0;
+  several.data.documents[0].push_back({7, 8});
+  several.data.documents[1].push_back({50});
+  several.model.pattern = "M*-M-*M-M";
+  settle(several, {3, 2, 3, PipelineSchedule::interleaved});
+  ASSERT_TRUE(check_legality(several).empty());
+  const auto data = open_data(several);
+  const Outcome want = run_whole(several, *data);
+  const TemporaryFolder folder;
+  for (int done = 1; done < 6; ++done) {
+    const std::string path = folder / std::to_string(done);
+    Device device(open_device_under_test({}));
+    run_ranks(device, 3, 1, [&](Communicator& communicator) {
+      Trainer trainer(device, several, *data, {.communicator = &communicator});
+      trainer.step();
+      trainer.accumulate(done);
+      trainer.save(path);
+    });
+    EXPECT_EQ(run_whole(several, *data, {}, nullptr, path).digest, want.digest) << done;
+  }
+}
+
 TEST(Stages, OrderAllThatTheyExchange) {
   for (const Shape& shape : shapes()) {
     Scenario s = base();

@@ -65,7 +65,7 @@ inline std::string not_in_random_scenarios(const std::string& name) {
     return "steps of random scenarios have at most 8 microbatches";
   if (name == "moe-capacity-in-another-order")
     return "the factors of random scenarios are the same in any order";
-  if (name == "evaluation-graph-without-its-count" ||
+  if (name == "evaluation-graph-without-its-count" || name == "part-of-a-step-in-cut-groups" ||
       name == "offload-keeps-tensors-of-the-smallest-size" || name == "activation-gate-saturates" ||
       name == "scan-long-time-steps-are-linear")
     return "random scenarios hardly ever draw it";

@@ -472,6 +472,12 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
          return std::ranges::any_of(s.training.resume_at,
                                     [](auto& one) { return one.microbatch > 0; });
        }},
+      {"stages with chunks resumed within a step",
+       [](auto& s) {
+         return s.parallel.pipeline > 1 && s.parallel.chunks > 1 &&
+                std::ranges::any_of(s.training.resume_at,
+                                    [](auto& one) { return one.microbatch > 0; });
+       }},
       {"resumed on other ranks",
        [](auto& s) {
          return std::ranges::any_of(s.training.resume_at, [](auto& one) { return one.data > 0; });
