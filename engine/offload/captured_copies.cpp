@@ -50,7 +50,7 @@ void Offloader::after_layer(const RegionPass& pass, int layer) {
 }
 
 void Offloader::end_region(const RegionPass& pass) {
-  if (!in_recording() || !lanes_->has(pass)) return;
+  if (!in_recording() || !holds_copies(pass)) return;
   const Stream& copies = pass.forward ? *d2h_ : *h2d_;
   lanes_->end_compute(pass, *faulty("graph-ends-before-its-last-op", &compute_, &copies));
   copies.record(*fork_);
@@ -70,7 +70,7 @@ void Offloader::end_turn(const Stream& copies) const {
 }
 
 const Event& Offloader::latest(const Stream& copies) const {
-  return &copies == d2h_.get() ? *latest_out_ : *latest_in_;
+  return &copies == d2h_.get() ? *queues_.latest_out : *queues_.latest_in;
 }
 
 void Offloader::submit_out(Group& group, int slot) {

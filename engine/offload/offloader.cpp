@@ -72,8 +72,10 @@ Offloader::Offloader(Device& device, const Stream& compute, const Scenario& scen
 // Copies in graphs begin within the pass of their segment, the others behind it.
 void Offloader::prepare_captured() {
   for (std::size_t i = 0; i < buffers_.size(); ++i) bin_left_.emplace_back(device_, "bin left");
-  latest_out_ = std::make_unique<Event>(device_, "latest copy out");
-  latest_in_ = std::make_unique<Event>(device_, "latest copy in");
+  if (queues_.latest_out == nullptr) {
+    queues_.latest_out = std::make_unique<const Event>(device_, "latest copy out");
+    queues_.latest_in = std::make_unique<const Event>(device_, "latest copy in");
+  }
   lanes_ = std::make_unique<CopyLanes>(device_, compute_, plan_);
   for (const Groups& groups : d2h_at_) {
     for (const bool in_graph : {true, false}) {

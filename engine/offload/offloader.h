@@ -36,6 +36,9 @@ struct CopyQueues {
   // d2h copies that compute has not waited for, oldest first.
   std::vector<const Event*> in_flight;
   std::int64_t most_in_flight = 0;  // As many as there ever were.
+  // Under `offload.captured`: behind the latest copy of each direction, in graphs or not (see
+  // Offloader::take_turn).
+  std::unique_ptr<const Event> latest_out, latest_in;
 };
 
 // Serves one chunk, whose segments and slots it counts from 0.
@@ -176,9 +179,7 @@ class Offloader {
   std::shared_ptr<const Stream> d2h_, h2d_;
   std::unique_ptr<Event> fork_;
   // Under `offload.captured` alone.
-  std::vector<Event> bin_left_;  // For each device buffer: behind the last copy out of it.
-  // Behind the latest copy of each direction, in graphs or not: see take_turn.
-  std::unique_ptr<Event> latest_out_, latest_in_;
+  std::vector<Event> bin_left_;   // For each device buffer: behind the last copy out of it.
   std::vector<Group*> in_order_;  // As a forward pass copies them out.
   std::unique_ptr<CopyLanes> lanes_;
 };

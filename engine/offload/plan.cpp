@@ -428,7 +428,7 @@ void choose_copy_steps(std::vector<OffloadPlan>& plans, const std::vector<Pass>&
 
 // A group can be captured if it leaves and is read in captured regions, if its rows are static and
 // if it is not delayed. The position of its copy back may nevertheless be the head's, an eager
-// segment's or in the forward pass of another microbatch: that copy alone is eager then.
+// segment's or in the pass before: that copy alone is eager then.
 void mark_captured(const std::vector<Segment>& list, OffloadPlan& plan) {
   const auto in_graph = [&](int step) {
     const int segment = plan.segment_of(step);
@@ -446,6 +446,16 @@ void mark_captured(const std::vector<Segment>& list, OffloadPlan& plan) {
     group.returns_in_graph =
         group.leaves_in_graph && !plan.in_forward(group.h2d.begin) && in_graph(group.h2d.begin);
   }
+}
+
+void mark_captured(const std::vector<std::vector<Segment>>& lists,
+                   std::vector<OffloadPlan>& plans) {
+  bool some = false;
+  for (OffloadPlan& plan : plans) {
+    mark_captured(at(lists, plan.chunk), plan);
+    for (const OffloadGroup& group : plan.groups) some |= group.leaves_in_graph;
+  }
+  for (OffloadPlan& plan : plans) plan.captured = some;
 }
 
 }  // namespace
@@ -563,11 +573,7 @@ std::vector<OffloadPlan> plan_offloads(const Scenario& scenario, int stage) {
   for (const auto& change : scenario.training.change_microbatches_at)
     find_leads(passes(change.microbatches), plans);
   choose_copy_steps(plans, passes(scenario.training.microbatches));
-  for (OffloadPlan& plan : plans) {
-    if (scenario.offload.captured) mark_captured(at(segments_of_chunks, plan.chunk), plan);
-    plan.captured = std::any_of(plan.groups.begin(), plan.groups.end(),
-                                [](const OffloadGroup& group) { return group.leaves_in_graph; });
-  }
+  if (scenario.offload.captured) mark_captured(segments_of_chunks, plans);
   return plans;
 }
 

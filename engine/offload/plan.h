@@ -91,7 +91,7 @@ struct OffloadPlan {
   std::int64_t microbatches = 1, slots = 1;
   std::optional<std::int64_t> max_inflight;
   std::int64_t pool_slack = 0;  // Pinned buffers of each size beyond those that the slots hold.
-  bool captured = false;        // Some copies are nodes of partial graphs.
+  bool captured = false;  // Some copies of the stage, in any chunk, are nodes of partial graphs.
 
   bool empty() const { return buffers.empty(); }
   // Whether the chunk's input leaves, which is there before its first segment.

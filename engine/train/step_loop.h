@@ -136,6 +136,8 @@ class StepLoop {
   void begin_backward(const PassContext& context, const MicrobatchPass& pass);
   void end_backward(const PassContext& context, const MicrobatchPass& pass);
   void backward(const MicrobatchPass& pass);
+  // Whether the graph of that region holds copies of offloading.
+  bool holds_copies(const MicrobatchPass& pass, const RegionPass& region) const;
   void run_segment(const MicrobatchPass& pass, const Segment& segment, bool forward);
   void run_parts(const MicrobatchPass& pass, const Segment& segment, bool forward);
   RegionPass region_pass(const MicrobatchPass& pass, const Segment& segment, bool forward) const;

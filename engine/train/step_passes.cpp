@@ -258,6 +258,12 @@ static int region_of(const Segment& segment) {
   return faulty("graphs-of-64-regions", segment.region, segment.region & 63);
 }
 
+bool StepLoop::holds_copies(const MicrobatchPass& pass, const RegionPass& region) const {
+  const bool holds = pass.training && offloader(pass).holds_copies(region);
+  return faulty("graphs-of-later-chunks-launched-alone", holds,
+                holds && chunk_of(pass).is_first_of_stage);
+}
+
 void StepLoop::run_segment(const MicrobatchPass& pass, const Segment& segment, bool forward) {
   const auto body = [&] { run_parts(pass, segment, forward); };
   if (segment.region < 0 || !pass.replay) return body();
@@ -269,7 +275,7 @@ void StepLoop::run_segment(const MicrobatchPass& pass, const Segment& segment, b
   ExtractedHooks hooks(hooks_, hooks_of(segment, forward), pass.slot);
   hooks.run_before(hook_call(pass));
   const RegionPass region = region_pass(pass, segment, forward);
-  if (pass.training && offloader(pass).holds_copies(region)) {
+  if (holds_copies(pass, region)) {
     offloader(pass).launch(region, graphs_.ledger(key),
                            [&](const Stream& stream) { launch(key, body, stream); });
   } else {

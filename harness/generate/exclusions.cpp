@@ -116,11 +116,10 @@ constexpr std::size_t pair_of(Trait one, Trait other) {
 }
 
 // What several chunks are not built with yet (L00).
-constexpr Trait kWithoutChunks[] = {shared_memory_of_graphs, offload_captured};
+constexpr Trait kWithoutChunks[] = {shared_memory_of_graphs};
 
 // Several stages are not built with these yet (L00), or have no room for so many ranks.
-constexpr Trait kWithoutStages[] = {full_iteration, shared_memory_of_graphs, offload_captured,
-                                    more_than_four_ranks};
+constexpr Trait kWithoutStages[] = {full_iteration, shared_memory_of_graphs, more_than_four_ranks};
 
 std::vector<bool> excluded_pairs() {
   std::vector<bool> excluded(kMostTraits * kMostTraits);

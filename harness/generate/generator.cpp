@@ -394,6 +394,7 @@ void draw_stages(Choices& c, Scenario& s) {
   const std::int64_t most = std::min({blocks, std::int64_t{4}, 8 / s.parallel.data});
   if (most < 2) return;
   cut_into_stages(c, !c.one_in(3), most, s);
+  offload_something(s);  // Each stage has a fraction of its own.
   const auto works = [&] { return check_legality(s).empty() && check_built(s).empty(); };
   if (!works()) s.training.resume_at.clear(), s.cuda_graph.shared_memory = false;
   if (!works()) s = before;

@@ -178,6 +178,8 @@ constexpr std::array kEngineFaults{
     FaultRow{"graphs-captured-every-step", kFallback, "vacuous: graphs_captured"},
     FaultRow{"graphs-never-replayed", kFallback, "vacuous: graph_replays"},
     FaultRow{"graphs-of-64-regions", kSize, "ledger; bits; hazard; contract; address"},
+    FaultRow{"graphs-of-later-chunks-launched-alone", kCapture,
+             "vacuous: bytes_offloaded copies_in_graphs"},
     FaultRow{"head-gradient-of-a-microbatch-lost", kOrder, "gradient: embedding.weight"},
     FaultRow{"hooks-behind-a-replay-forgotten", kLaunch, "contract; bits; vacuous", kNeedsShards},
     FaultRow{"hooks-not-restored-after-capture", kTeardown, "contract; hazard; bits; vacuous",

@@ -99,8 +99,6 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
      with_stages<[](const Scenario& s) {
        return with_reduction(s) && s.fsdp.reduction == Reduction::nccl;
      }>},
-    {"parallel.pipeline", "with offload.captured", false, "1",
-     with_stages<[](const Scenario& s) { return s.offload.captured; }>},
     {"parallel.pipeline", "with parallel.chunks and training.resume_at within a step", true, "1",
      with_stages<[](const Scenario& s) {
        return s.parallel.chunks != 1 && resumes_within_a_step(s);
@@ -114,8 +112,6 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
      }>},
     {"parallel.chunks", "with cuda_graph.shared_memory", false, "1",
      with_chunks<[](const Scenario& s) { return s.cuda_graph.shared_memory; }>},
-    {"parallel.chunks", "with offload.captured", false, "1",
-     with_chunks<[](const Scenario& s) { return s.offload.captured; }>},
     {"parallel.schedule", "gpipe", true, "1f1b",
      [](const Scenario& s) { return s.parallel.schedule == PipelineSchedule::gpipe; }},
     {"parallel.transport", "shm", true, "auto", goes_over<Transport::shm>},

@@ -1,4 +1,5 @@
 // L24..L31: what may be moved to the host or computed again.
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 #include "scenarios/rules/offload_modules.h"
 
@@ -244,16 +245,22 @@ std::vector<OffloadModule> offloadable_modules(const Scenario& scenario) {
 }
 
 bool captures_copies(const Scenario& scenario) {
-  std::vector<bool> groups;  // In order of execution: whether its layer lies in a graph.
-  for (const char symbol : scenario.model.pattern) {
-    for (const OffloadModule module : scenario.offload.modules) {
-      if (has_module(symbol, module))
-        groups.push_back(captured(scenario, symbol) == Captured::whole);
+  const std::vector<std::int64_t> stages = stages_of_layers(scenario);
+  const std::string& pattern = scenario.model.pattern;
+  for (std::int64_t stage = 0; stage < scenario.parallel.pipeline; ++stage) {
+    std::vector<bool> groups;  // In order of execution: whether its layer lies in a graph.
+    for (std::size_t layer = 0; layer < pattern.size(); ++layer) {
+      for (const OffloadModule module : scenario.offload.modules) {
+        if (stages[layer] == stage && has_module(pattern[layer], module))
+          groups.push_back(captured(scenario, pattern[layer]) == Captured::whole);
+      }
     }
+    const std::int64_t staying =
+        std::ssize(groups) * (1'000'000 - scenario.offload.fraction.millionths) / 1'000'000;
+    if (std::find(groups.begin(), groups.end() - staying, true) != groups.end() - staying)
+      return true;
   }
-  const std::int64_t staying =
-      std::ssize(groups) * (1'000'000 - scenario.offload.fraction.millionths) / 1'000'000;
-  return std::find(groups.begin(), groups.end() - staying, true) != groups.end() - staying;
+  return false;
 }
 
 std::span<const Rule> offload_rules() {
@@ -304,7 +311,7 @@ std::span<const Rule> offload_rules() {
        "no copy would be a node, or its graph would hold a buffer that another group has by then",
        captured_copies_have_their_graph,
        "offload.captured offload.modules offload.fraction offload.pool_slack cuda_graph.impl "
-       "cuda_graph.modules",
+       "cuda_graph.modules parallel.pipeline parallel.chunks",
        "cuda_graph: {modules: [attn]}, offload: {modules: [mlp_fc1], captured: true}"},
       {"L31", "offload needs steps >= 2", "the first step records the plan", plan_has_its_step,
        "offload.modules training.steps",

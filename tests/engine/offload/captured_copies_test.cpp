@@ -8,6 +8,9 @@
 #include "engine/offload/plan.h"
 #include "kernels/core/fault.h"
 #include "scenarios/io/reader.h"
+#include "scenarios/pass_order.h"
+#include "scenarios/rules/check.h"
+#include "scenarios/schema/words.h"
 #include "tests/engine/train/training_run.h"
 
 namespace lockstep::test {
@@ -76,6 +79,47 @@ TEST(CapturedCopies, NoBitDependsOnThem) {
       EXPECT_EQ(got.counters.at(Counter::bytes_planned), got.counters.at(Counter::bytes_offloaded));
       EXPECT_EQ(got.counters.at(Counter::bytes_planned), got.counters.at(Counter::bytes_reloaded));
       EXPECT_LE(got.counters.at(Counter::offloads_in_flight), s.offload.max_inflight.value_or(16));
+    }
+  }
+}
+
+void settle(Scenario& s, std::int64_t stages, std::int64_t chunks, PipelineSchedule schedule) {
+  s.parallel.pipeline = stages;
+  s.parallel.chunks = chunks;
+  s.parallel.group = std::max<std::int64_t>(2, stages);
+  s.parallel.schedule = schedule;
+  s.training.in_flight = scheduled_depth(s);
+}
+
+// Each chunk has copies in its own graphs, in every order of passes.
+TEST(CapturedCopies, NoBitDependsOnThoseOfSeveralChunks) {
+  Scenario plain = base();
+  plain.training.recapture_at = {3};
+  const auto data = open_data(plain);
+  const Outcome want = run(plain, *data);
+  const std::vector<std::function<void(Scenario&)>> limits{
+      [](Scenario&) {}, [](Scenario& s) { s.offload.max_inflight = 1; },
+      [](Scenario& s) { s.offload.fraction = Ratio{500'000}; },
+      [](Scenario& s) {
+        s.cuda_graph.modules = {GraphModule::mlp};  // One chunk has no graph.
+        std::erase(s.offload.modules, mlp_norm);    // L26
+      }};
+  for (const PipelineSchedule schedule : {PipelineSchedule::interleaved, PipelineSchedule::gpipe}) {
+    for (const int chunks : {2, 3}) {
+      for (const auto& limit : limits) {
+        Scenario s = captured(plain);
+        settle(s, 1, chunks, schedule);
+        limit(s);
+        ASSERT_TRUE(check_legality(s).empty()) << check_legality(s).front().text();
+        ASSERT_TRUE(check_built(s).empty());
+        const Outcome got = run(s, *data);
+        EXPECT_EQ(difference(want, got), "") << chunks << " chunks, " << word(schedule);
+        EXPECT_GT(got.counters.at(Counter::copies_in_graphs), 0);
+        EXPECT_EQ(got.counters.at(Counter::bytes_planned),
+                  got.counters.at(Counter::bytes_offloaded));
+        EXPECT_EQ(got.counters.at(Counter::bytes_planned),
+                  got.counters.at(Counter::bytes_reloaded));
+      }
     }
   }
 }

@@ -145,6 +145,17 @@ TEST(Stages, ChangeNoBitBesideOffloadingAndRecomputation) {
   });
 }
 
+TEST(Stages, ChangeNoBitBesideCopiesInGraphs) {
+  expect_no_difference([](Scenario& s) {
+    s.offload.modules = {OffloadModule::qkv_linear, OffloadModule::core_attn,
+                         OffloadModule::mlp_fc1, OffloadModule::mamba_scan};
+    s.offload.captured = true;
+    s.offload.delta_bytes = 1;
+    s.cuda_graph.modules = {GraphModule::attn, GraphModule::mlp};
+    s.training.recapture_at = {2};
+  });
+}
+
 // Any number of stages, and one, goes on from where others have saved.
 TEST(Stages, GoOnFromACheckpointOfOthers) {
   Scenario one = base();
