@@ -95,8 +95,7 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
      }>},
     {"parallel.pipeline", "with cuda_graph.shared_memory", false, "1",
      with_stages<[](const Scenario& s) { return s.cuda_graph.shared_memory; }>},
-    {"parallel.pipeline", "with fsdp.reduction nccl", false, "1",
-     with_stages<[](const Scenario& s) {
+    {"parallel.pipeline", "with fsdp.reduction nccl", true, "1", with_stages<[](const Scenario& s) {
        return with_reduction(s) && s.fsdp.reduction == Reduction::nccl;
      }>},
     {"parallel.pipeline", "with parallel.chunks and training.resume_at within a step", true, "1",

@@ -135,6 +135,25 @@ TEST(Stages, ChangeNoBitOfShards) {
   }
 }
 
+// Each stage adds up over its own ranks. One rank is a library of its own, whose sums have one
+// term.
+TEST(Stages, ChangeNoBitWhereALibraryAddsUp) {
+  for (const Sharding strategy :
+       {Sharding::optim, Sharding::optim_grads, Sharding::optim_grads_params}) {
+    Scenario one = base();
+    one.fsdp.strategy = strategy;
+    one.model.tied_embedding = true;
+    const auto data = open_data(one);
+    const Outcome want = run_whole(one, *data);
+    for (const Shape& shape : shapes()) {
+      Scenario several = one;
+      settle(several, shape);
+      several.fsdp.reduction = Reduction::nccl;
+      EXPECT_EQ(difference(want, run_whole(several, *data)), "") << shape_text(shape);
+    }
+  }
+}
+
 TEST(Stages, ChangeNoBitBesideOffloadingAndRecomputation) {
   expect_no_difference([](Scenario& s) {
     s.model.recompute = {Recompute::layernorm};
