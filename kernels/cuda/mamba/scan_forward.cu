@@ -56,7 +56,8 @@ void run_in_tiles(CudaQueue queue, const ScanForward<bf16>& op) {
     launch_tiles<GrowthShared>(queue, dim3(chunks, heads), kDecayThreads, tile_growths<Op>, op);
     launch(queue, walk_grid(op), dim3(kThreads), kPdl, tile_grown_states, op);
   } else {
-    launch(queue, dim3(chunks, heads), dim3(kDecayThreads), kPdl, tile_decays<Op>, op);
+    launch(queue, dim3(chunks, blocks_for(op.heads, kDecayHeads)), dim3(kThreads), kPdl,
+           tile_decays<Op>, op);
     launch_tiles<WalkShared>(queue, walk_grid(op), kWalkThreads, tile_states<Op>, op);
   }
   launch_outputs(queue, op);

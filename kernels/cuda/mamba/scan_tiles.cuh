@@ -1,6 +1,5 @@
 // The bf16 scan for the common sizes: heads of 64 channels, a state of 128, chunks of at most 128
-// rows. A warp owns 16 rows of a chunk and keeps in registers what the heads of a group share (C
-// B^T). Other sizes take scan_bf16.cuh.
+// rows. Other sizes take scan_bf16.cuh.
 #pragma once
 
 #include "kernels/cuda/common/vec8.cuh"
@@ -19,7 +18,6 @@ inline constexpr int kHeadSteps = kTileHead / kStep;
 
 using RowsByState = SharedTile<kTileRows, kTileState>;  // B_j[n] or C_i[n].
 using RowsByHead = SharedTile<kTileRows, kTileHead>;    // x_j[p], dy_i[p].
-using StateByHead = SharedTile<kTileState, kTileHead>;  // Sb[n, p], dSb[n, p].
 
 template <class Op>
 bool has_tile_sizes(const Op& op) {
@@ -81,13 +79,18 @@ __device__ __forceinline__ float& cs_place(const ScanForward<bf16>& op, const Ch
                                            int head, int j) {
   return decay_place(op, chunk, head, chunk.rows + j);
 }
+// A chunk's rows of `rows` hold each head's dt, then its cs, for one head after the other.
+__device__ __forceinline__ float* decays_of(const ScanBackward<bf16>& op, const Chunk& chunk,
+                                            int head) {
+  return op.rows.data + chunk.start * op.rows.pitch + 2ll * head * chunk.rows;
+}
 __device__ __forceinline__ float& dt_place(const ScanBackward<bf16>& op, const Chunk& chunk,
                                            int head, int j) {
-  return row_term(op, chunk.start + j, kG, head);
+  return decays_of(op, chunk, head)[j];
 }
 __device__ __forceinline__ float& cs_place(const ScanBackward<bf16>& op, const Chunk& chunk,
                                            int head, int j) {
-  return row_term(op, chunk.start + j, kH, head);
+  return decays_of(op, chunk, head)[chunk.rows + j];
 }
 enum RowSum : int { kSumG = 0, kSumH = 1, kSumQ = 2, kSumD = 3, kRowSumKinds = 4 };
 
@@ -96,7 +99,7 @@ struct ScratchLayout {
   static constexpr int kStateSumPitch = exact_place(2, 0);  // Warp w's sum lies in its own rows.
   static constexpr int kStateSums = 0;                      // v_w of ss, by each of the warps.
   static constexpr int kRowSums = kWarps * kStateSumPitch;  // [kRowSumKinds][kTileRows]
-  // KKb of the group, in the part of its first head.
+  // KKb of the group, in the part of its first head: blocks of 8 x 8.
   static constexpr int kPairs = kRowSums + kRowSumKinds * kTileRows;
   static constexpr int kDecays = 6144;  // dt, then cs: [2][kTileRows]
   static_assert(kDecays + 2 * kTileRows <= kStateElements);
@@ -123,34 +126,8 @@ struct TileDecay {
   float dt[kTileRows];
   float cs[kTileRows];
 
-  // Starts the copies, by the whole block. Past the chunk's end dt is +0 and cs that of the last
-  // row.
-  template <class Op>
-  __device__ __forceinline__ void start(const Op& op, const Chunk& chunk, int head) {
-    for (int j = static_cast<int>(threadIdx.x); j < kTileRows; j += static_cast<int>(blockDim.x)) {
-      const bool inside = j < chunk.rows;
-      start_copy_4(&dt[j], &dt_place(op, chunk, head, inside ? j : 0), inside);
-      start_copy_4(&cs[j], &cs_place(op, chunk, head, inside ? j : chunk.rows - 1), true);
-    }
-  }
-  // The same from kept_decays; the next function writes there after the copies have arrived.
-  __device__ __forceinline__ void start_kept(const float* from) {
-    for (int j = static_cast<int>(threadIdx.x); j < kTileRows; j += static_cast<int>(blockDim.x)) {
-      start_copy_4(&dt[j], from + j, true);
-      start_copy_4(&cs[j], from + kTileRows + j, true);
-    }
-  }
-  __device__ __forceinline__ void keep(float* to) const {
-    for (int j = static_cast<int>(threadIdx.x); j < kTileRows; j += static_cast<int>(blockDim.x)) {
-      to[j] = dt[j];
-      to[kTileRows + j] = cs[j];
-    }
-  }
   __device__ __forceinline__ float end() const { return cs[kTileRows - 1]; }                // csL
   __device__ __forceinline__ float to_end(int j) const { return expn(sub(end(), cs[j])); }  // r_j
-  __device__ __forceinline__ float between(float cs_i, int j) const {
-    return expn(sub(cs_i, cs[j]));
-  }
 };
 
 // ---- Operands -----------------------------------------------------------------------------------
@@ -163,139 +140,42 @@ __device__ __forceinline__ void start_rows(SharedTile<kRows, kColumns>& to, cons
                                            const Chunk& chunk, std::int64_t column) {
   start_copy(to, row_of(from, chunk, column), from.pitch, chunk.rows);
 }
-__device__ __forceinline__ void start_state(StateByHead& to, const bf16* from) {
-  start_copy(to, from, kTileHead, kTileState);
-}
-
-// Sums of a warp's 16 x (8 kTiles) results.
-template <int kTiles>
-struct WarpSum {
-  float c[kTiles][4] = {};
-};
-// Continues sum[m, n] with sixteen products a[m, k], right[n, k0 + k]. The rows of `right` run
-// across k, or along it.
-template <int kTiles, class Tile>
-__device__ __forceinline__ void extend_across(WarpSum<kTiles>& sum, const std::uint32_t (&a)[4],
-                                              const Tile& right, int k0) {
-#pragma unroll
-  for (int x = 0; x < kTiles; x += 2) {
-    std::uint32_t b[2][2];
-    right_across(b, right, 8 * x, k0);
-    fda16(sum.c[x], a, b[0]);
-    fda16(sum.c[x + 1], a, b[1]);
-  }
-}
-template <int kTiles, class Tile>
-__device__ __forceinline__ void extend_along(WarpSum<kTiles>& sum, const std::uint32_t (&a)[4],
-                                             const Tile& right, int k0) {
-#pragma unroll
-  for (int x = 0; x < kTiles; x += 2) {
-    std::uint32_t b[2][2];
-    right_along(b, right, 8 * x, k0);
-    fda16(sum.c[x], a, b[0]);
-    fda16(sum.c[x + 1], a, b[1]);
-  }
-}
-// The sixteen rows of the chunk that a warp owns. Later rows have more work, and warps w and w + 4
-// share a scheduler, so the second four warps own theirs in reverse order.
-__device__ __forceinline__ int own_sixteen() {
-  return warp_index() < 4 ? warp_index() : 11 - warp_index();
-}
-
-// Sums for pairs of rows of the lower triangle, in tiles of 16 x 16. Each lane keeps its own
-// elements.
-inline constexpr int kSixteens = kRowSteps * (kRowSteps + 1) / 2;
-__device__ __forceinline__ int sixteen(int later, int earlier) {
-  return later * (later + 1) / 2 + earlier;
-}
-struct PairSums {
-  float4 of[kSixteens][2][kWarp];
-
-  __device__ __forceinline__ void get(float (&c)[2][4], int index) const {
-#pragma unroll
-    for (int x = 0; x < 2; ++x) {
-      const float4 four = of[index][x][lane_index()];
-      c[x][0] = four.x;
-      c[x][1] = four.y;
-      c[x][2] = four.z;
-      c[x][3] = four.w;
-    }
-  }
-  __device__ __forceinline__ void set(int index, const float (&c)[2][4]) {
-#pragma unroll
-    for (int x = 0; x < 2; ++x)
-      of[index][x][lane_index()] = make_float4(c[x][0], c[x][1], c[x][2], c[x][3]);
-  }
-};
-// Loads the warp's sixteen rows from global memory as left factors over the state. Rows past the
-// chunk's end are +0.
-__device__ __forceinline__ void own_state_steps(std::uint32_t (&steps)[kStateSteps][4],
-                                                const In<bf16>& from, const Chunk& chunk,
-                                                std::int64_t column) {
-  const bf16* const own = row_of(from, chunk, column) + 2 * lane_place();
-#pragma unroll
-  for (int k = 0; k < kStateSteps; ++k) {
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      const int i = 16 * own_sixteen() + lane_group() + 8 * (r % 2);
-      const bf16* const place = own + i * from.pitch + kStep * k + 8 * (r / 2);
-      steps[k][r] = i < chunk.rows ? *reinterpret_cast<const std::uint32_t*>(place) : 0;
-    }
-  }
-}
-// own_m . other_n over the state for the warp's rows and the sixteens up to its own, or from its
-// own on.
-template <bool own_is_later>
-__device__ __forceinline__ void group_products(PairSums& g,
-                                               const std::uint32_t (&steps)[kStateSteps][4],
-                                               const RowsByState& others, int rows) {
-  const int own = own_sixteen();
-  for (int s = own_is_later ? 0 : own; own_is_later ? s <= own : kStep * s < rows; ++s) {
-    WarpSum<2> dot;
-#pragma unroll
-    for (int k = 0; k < kStateSteps; ++k) {
-      std::uint32_t b[2][2];
-      right_along(b, others, kStep * s, kStep * k);
-      fda16(dot.c[0], steps[k], b[0]);
-      fda16(dot.c[1], steps[k], b[1]);
-    }
-    g.set(own_is_later ? sixteen(own, s) : sixteen(s, own), dot.c);
-  }
-}
-
-// expn of eight numbers. They advance together step by step: left to itself, the assembler saves
-// registers and computes one after the other. The clamp of expn is not needed, since what it keeps
-// from overflowing becomes +0.
-__device__ __forceinline__ void expn_of_eight(float (&x)[2][4]) {
+// expn of the four numbers of each half from kFirst to kLast. They advance together step by step:
+// left to itself, the assembler saves registers and computes one after the other. The clamp of expn
+// is not needed, since what it keeps from overflowing becomes +0.
+template <int kFirst = 0, int kLast = 1>
+__device__ __forceinline__ void expn_of_halves(float (&x)[2][4]) {
   float t[2][4];
   float p[2][4];
   const auto each = [](auto step) {
 #pragma unroll
-    for (int k = 0; k < 2; ++k) {
+    for (int h = kFirst; h <= kLast; ++h) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) step(k, e);
+      for (int e = 0; e < 4; ++e) step(h, e);
     }
   };
-  each([&](int k, int e) { t[k][e] = fma(x[k][e], kLog2E, kRound); });
-  each([&](int k, int e) { p[k][e] = exp_remainder(x[k][e], t[k][e]); });
-  each([&](int k, int e) { p[k][e] = exp_poly(p[k][e]); });
-  each([&](int k, int e) { p[k][e] = from_bits(bits(p[k][e]) + (bits(t[k][e]) << 23)); });
-  each([&](int k, int e) {
-    const float clamped = x[k][e] >= -87.0f ? p[k][e] : 0.0f;
-    x[k][e] = x[k][e] == x[k][e] ? clamped : quiet_nan();
+  each([&](int h, int e) { t[h][e] = fma(x[h][e], kLog2E, kRound); });
+  each([&](int h, int e) { p[h][e] = exp_remainder(x[h][e], t[h][e]); });
+  each([&](int h, int e) { p[h][e] = exp_poly(p[h][e]); });
+  each([&](int h, int e) { p[h][e] = from_bits(bits(p[h][e]) + (bits(t[h][e]) << 23)); });
+  each([&](int h, int e) {
+    const float clamped = x[h][e] >= -87.0f ? p[h][e] : 0.0f;
+    x[h][e] = x[h][e] == x[h][e] ? clamped : quiet_nan();
   });
 }
 
-// R128 over the head's 64 channels of fma(a[p], b[p], acc), for the lane's row g (h = 0) or g + 8
-// (h = 1). product(x, e) is the product of element e in columns 8x .. 8x + 7. Every lane of a row
-// has the result.
+// R128 over the head's 64 channels of fma(a[p], b[p], acc), for the lane's row g if its place is
+// even, otherwise g + 8: neighbours give each other their part of one row. product(x, e) is the
+// product of element e in columns 8x .. 8x + 7.
 template <class F>
-__device__ __forceinline__ float row_tree(int h, F product) {
+__device__ __forceinline__ float row_tree(F product) {
+  const bool is_odd = lane_place() % 2 != 0;
   float t[8];
 #pragma unroll
   for (int x = 0; x < 8; ++x) {
-    const float two = add(product(x, 2 * h), product(x, 2 * h + 1));
-    t[x] = add(two, __shfl_xor_sync(kAllLanes, two, 1));
+    const float upper = add(product(x, 0), product(x, 1));
+    const float lower = add(product(x, 2), product(x, 3));
+    t[x] = add(is_odd ? lower : upper, __shfl_xor_sync(kAllLanes, is_odd ? upper : lower, 1));
   }
 #pragma unroll
   for (int off = 4; off > 0; off /= 2) {

@@ -158,7 +158,8 @@ __device__ __forceinline__ float sum_of_products(const LaneState& ds, const Lane
 // Computes Sb at the start of each chunk from the additions.
 static __global__ void __launch_bounds__(kThreads, 2) tile_grown_states(ScanForward<bf16> op) {
   pdl_begin();
-  each_document(op, [&](const ChunkedDocument& document, int head) {
+  __shared__ DocumentOrder order;
+  each_document(order, op, [&](const ChunkedDocument& document, int head) {
     LaneState s;
     LaneState grown;
     const int last = document.chunks - 1;
@@ -180,7 +181,8 @@ static __global__ void __launch_bounds__(kThreads, 2) tile_grown_states(ScanForw
 // replaces the additions to it until dS has used it.
 static __global__ void __launch_bounds__(kThreads, 2) tile_grown_gradients(ScanBackward<bf16> op) {
   pdl_begin();
-  each_document(op, [&](const ChunkedDocument& document, int head) {
+  __shared__ DocumentOrder order;
+  each_document(order, op, [&](const ChunkedDocument& document, int head) {
     const int last = document.chunks - 1;
     {
       LaneState s;

@@ -30,6 +30,21 @@ __device__ __forceinline__ void each_chunk(const Op& op, const Work& work) {
   }
 }
 
+// The chain cs over a head's dt, by one thread.
+__device__ __forceinline__ void chain_decays(float* cs, const float* dt, float rate) {
+  constexpr int kAtOnce = 16;
+  float c = 0.0f;
+  for (int j0 = 0; j0 < kTileRows; j0 += kAtOnce) {
+    float some[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) some[j] = dt[j0 + j];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      c = fma(some[j], rate, c);
+      cs[j0 + j] = c;
+    }
+  }
+}
 // Computes dt and cs of the chunk's rows into `decay`, one row per thread.
 template <class Op>
 __device__ __forceinline__ void find_decays(TileDecay& decay, const Op& op, const Chunk& chunk,
@@ -37,21 +52,7 @@ __device__ __forceinline__ void find_decays(TileDecay& decay, const Op& op, cons
   const int own = static_cast<int>(threadIdx.x);
   decay.dt[own] = own < chunk.rows ? softplus(raw_dt(op, chunk.start + own, head)) : 0.0f;
   __syncthreads();
-  if (own == 0) {
-    constexpr int kAtOnce = 16;
-    const float rate = rate_of(op, head);
-    float c = 0.0f;
-    for (int j0 = 0; j0 < kTileRows; j0 += kAtOnce) {
-      float dt[kAtOnce];
-#pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) dt[j] = decay.dt[j0 + j];
-#pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) {
-        c = fma(dt[j], rate, c);
-        decay.cs[j0 + j] = c;
-      }
-    }
-  }
+  if (own == 0) chain_decays(decay.cs, decay.dt, rate_of(op, head));
   __syncthreads();
 }
 template <class Op>
@@ -81,16 +82,33 @@ __device__ __forceinline__ void clear_results(const ScanBackward<bf16>& op) {
   clear_unowned(op, op.dxbc);
   clear_unowned(op, op.ddt);
 }
-// Grid: (chunk, head).
+// dt and cs of eight heads, by the whole block. Grid: (chunk, set of eight heads).
+inline constexpr int kDecayHeads = 8;
 template <class Op>
-__global__ void __launch_bounds__(kDecayThreads) tile_decays(Op op) {
+__global__ void __launch_bounds__(kThreads) tile_decays(Op op) {
   pdl_begin();
-  __shared__ TileDecay decay;
+  __shared__ float dt[kDecayHeads][kTileRows + 1];
+  __shared__ float cs[kDecayHeads][kTileRows + 1];
   clear_results(op);
   each_chunk(op, [&](const Chunk& chunk) {
-    const int head = static_cast<int>(blockIdx.y);
-    find_decays(decay, op, chunk, head);
-    keep_decays(decay, op, chunk, head);
+    const int first = static_cast<int>(blockIdx.y) * kDecayHeads;
+    const int heads = static_cast<int>(smaller(kDecayHeads, op.heads - first));
+    for (int e = static_cast<int>(threadIdx.x); e < kTileRows * kDecayHeads; e += kThreads) {
+      const int h = e % kDecayHeads;
+      const int j = e / kDecayHeads;
+      if (h < heads && j < chunk.rows) dt[h][j] = softplus(raw_dt(op, chunk.start + j, first + h));
+    }
+    __syncthreads();
+    const int own = static_cast<int>(threadIdx.x);
+    if (own < heads) chain_decays(cs[own], dt[own], rate_of(op, first + own));
+    __syncthreads();
+    for (int e = own; e < kTileRows * heads; e += kThreads) {
+      const int h = e / kTileRows;
+      const int j = e % kTileRows;
+      if (j >= chunk.rows) continue;
+      dt_place(op, chunk, first + h, j) = dt[h][j];
+      cs_place(op, chunk, first + h, j) = cs[h][j];
+    }
   });
 }
 // right[j] = st(mul(right[j], factor)), one row per thread.
@@ -106,44 +124,104 @@ __device__ __forceinline__ void scale_row(RowsByHead& right, float factor) {
 // The chunks of a document, which are consecutive, so that a walk reads no table.
 struct ChunkedDocument {
   std::int64_t first;  // Number of its first chunk.
-  int chunks;          // 0: the chunk begins no document.
+  int chunks;          // 0: there is no document.
   std::int64_t start;
   int length;
   int chunk;
 
   template <class Op>
-  __device__ __forceinline__ ChunkedDocument(const Op& op, std::int64_t index)
-      : first(index), chunks(0), chunk(op.chunk) {
-    const std::int32_t document = at(op.chunk_document, 0, index);
-    if (document < 0) return;
-    start = first_row_of(op, document);
-    length = tokens_of(op, document);
-    if (at(op.chunk_start, 0, index) == start) chunks = (length + chunk - 1) / chunk;
+  __device__ __forceinline__ ChunkedDocument(const Op& op, std::int64_t slot, std::int64_t first)
+      : first(first), start(first_row_of(op, slot)), length(tokens_of(op, slot)), chunk(op.chunk) {
+    chunks = (length + chunk - 1) / chunk;
   }
   __device__ __forceinline__ Chunk operator[](int c) const {
     return {first + c, start + static_cast<std::int64_t>(c) * chunk,
             static_cast<int>(smaller(chunk, length - static_cast<std::int64_t>(c) * chunk))};
   }
 };
+template <class Op>
+__device__ __forceinline__ int document_slots(const Op& op) {
+  return static_cast<int>(op.cu_seqlens.cols) - 1;
+}
+// The number of the first chunk of the document or one behind it.
+template <class Op>
+__device__ __forceinline__ std::int64_t first_chunk_from(const Op& op, int slot) {
+  std::int64_t begin = 0;
+  std::int64_t end = op.chunk_document.cols;
+  while (begin < end) {
+    const std::int64_t middle = (begin + end) / 2;
+    const std::int32_t document = at(op.chunk_document, 0, middle);
+    if (document < 0 || document >= slot) {
+      end = middle;
+    } else {
+      begin = middle + 1;
+    }
+  }
+  return begin;
+}
 
-// The grid of kernels that walk: every head of chunk 0, then of chunk 1, and so on; a block works
-// if its chunk is the first of a document. Only the x axis is used, since a pack of 1,048,576 rows
-// has more chunks than the other axes hold (65,535).
+// The grid of kernels that walk: every head of a document, then of the next one; with more
+// documents a block takes several. Only the x axis is used.
 template <class Op>
 dim3 walk_grid(const Op& op) {
-  return dim3(static_cast<unsigned>(op.heads) * chunks_in_grid(op));
+  const std::int64_t documents = std::min(op.cu_seqlens.cols - 1, kDocumentsInGrid);
+  return dim3(static_cast<unsigned>(op.heads * documents));
 }
-// Calls walk(document, head) for the documents of a block.
+// The order in which blocks take documents: the longest first, so that no long walk begins when
+// most others have ended. A whole block of 256 threads picks one.
+struct DocumentOrder {
+  static constexpr int kMost = kThreads;  // With more slots, documents are taken as they come.
+  int chunks[kMost];
+  int picked;
+  int first;
+
+  // The document of rank `rank`, for every thread; a document of 0 chunks if there are not so many.
+  template <class Op>
+  __device__ __forceinline__ void pick(const Op& op, int rank) {
+    const int own = static_cast<int>(threadIdx.x);
+    const int slots = document_slots(op);
+    const int mine = own < slots ? (tokens_of(op, own) + op.chunk - 1) / op.chunk : 0;
+    chunks[own] = mine;
+    if (own == 0) picked = -1;
+    __syncthreads();
+    if (mine != 0) {
+      int before = 0;
+      int place = 0;
+      for (int slot = 0; slot < slots; ++slot) {
+        const int other = chunks[slot];
+        if (slot < own) before += other;
+        if (other > mine || (other == mine && slot < own)) ++place;
+      }
+      if (place == rank) {
+        picked = own;
+        first = before;
+      }
+    }
+    __syncthreads();
+  }
+};
+// Calls walk(document, head) for the documents of a block, by all its threads.
 template <class Op, class Walk>
-__device__ __forceinline__ void each_document(const Op& op, const Walk& walk) {
+__device__ __forceinline__ void each_document(DocumentOrder& order, const Op& op,
+                                              const Walk& walk) {
   const auto heads = static_cast<unsigned>(op.heads);
   const int head = static_cast<int>(blockIdx.x % heads);
-  for (std::int64_t index = blockIdx.x / heads; index < op.chunk_document.cols;
-       index += gridDim.x / heads) {
-    if (at(op.chunk_document, 0, index) < 0) return;  // So is it of all behind it.
-    const ChunkedDocument document(op, index);
-    if (document.chunks == 0) continue;
-    walk(document, head);
+  const int stride = static_cast<int>(gridDim.x / heads);
+  const int slots = document_slots(op);
+  if (slots <= DocumentOrder::kMost) {
+    for (int rank = static_cast<int>(blockIdx.x / heads);; rank += stride) {
+      order.pick(op, rank);
+      if (order.picked < 0) return;
+      const ChunkedDocument document(op, order.picked, order.first);
+      __syncthreads();  // All threads know it.
+      walk(document, head);
+    }
+  }
+  const std::int32_t all = op.cu_seqlens.data[slots];
+  for (int slot = static_cast<int>(blockIdx.x / heads); slot < slots; slot += stride) {
+    if (op.cu_seqlens.data[slot] == all) return;  // The slots behind it are empty, too.
+    if (tokens_of(op, slot) == 0) continue;
+    walk(ChunkedDocument(op, slot, first_chunk_from(op, slot)), head);
   }
 }
 

@@ -86,25 +86,48 @@ __device__ __forceinline__ float& partial_sum(const ScanBackward<bf16>& op, std:
 static __global__ void __launch_bounds__(kThreads) tile_partial_sums(ScanBackward<bf16> op) {
   pdl_begin();
   const std::int64_t first = blockIdx.x * kRowBlock;
-  const std::int64_t last = smaller(op.row_document.cols, first + kRowBlock);
+  const int rows = static_cast<int>(smaller(op.row_document.cols - first, kRowBlock));
   for (std::int64_t column = threadIdx.x; column < 3ll * op.heads; column += kThreads) {
-    float p = 0.0f;
-#pragma unroll 32
-    for (std::int64_t i = first; i < last; ++i) {
-      if (at(op.row_document, 0, i) >= 0) p = add(p, at(op.rows, i, column));
+    // All are loaded at once, also those of rows of no document, which are not added.
+    float term[kRowBlock];
+    bool counts[kRowBlock];
+#pragma unroll
+    for (int i = 0; i < kRowBlock; ++i) {
+      const std::int64_t row = first + (i < rows ? i : 0);
+      term[i] = at(op.rows, row, column);
+      counts[i] = i < rows && at(op.row_document, 0, row) >= 0;
     }
+    float p = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kRowBlock; ++i) p = counts[i] ? add(p, term[i]) : p;
     partial_sum(op, blockIdx.x, column) = p;
   }
 }
-static __global__ void __launch_bounds__(kWarp) tile_parameter_sums(ScanBackward<bf16> op) {
+// Grid: sets of 32 columns. The block loads what one of its warps adds.
+static __global__ void __launch_bounds__(kThreads) tile_parameter_sums(ScanBackward<bf16> op) {
   pdl_begin();
-  const std::int64_t column = blockIdx.x * kWarp + threadIdx.x;
-  if (column >= 3ll * op.heads) return;
+  constexpr int kAtOnce = 256;
+  __shared__ float partial[kAtOnce][kWarp];
+  const std::int64_t column = blockIdx.x * kWarp + lane_index();
+  const bool inside = column < 3ll * op.heads;
   const std::int64_t blocks = (op.row_document.cols + kRowBlock - 1) / kRowBlock;
   float s = 0.0f;
-#pragma unroll 32
-  for (std::int64_t block = 0; block < blocks; ++block) s = add(s, partial_sum(op, block, column));
-  store_scan_parameter(op, column, add(s, 0.0f));
+  for (std::int64_t first = 0; first < blocks; first += kAtOnce) {
+#pragma unroll
+    for (int k = 0; k < kAtOnce; k += kWarps) {
+      const int row = k + warp_index();
+      if (inside && first + row < blocks)
+        partial[row][lane_index()] = partial_sum(op, first + row, column);
+    }
+    __syncthreads();
+    if (warp_index() == 0) {
+      const int some = static_cast<int>(smaller(kAtOnce, blocks - first));
+#pragma unroll 16
+      for (int row = 0; row < some; ++row) s = add(s, partial[row][lane_index()]);
+    }
+    __syncthreads();
+  }
+  if (inside && warp_index() == 0) store_scan_parameter(op, column, add(s, 0.0f));
 }
 
 }  // namespace lockstep

@@ -26,6 +26,7 @@ struct WalkShared {
   float factor[kWalkStages][kTileRows];  // What each row is scaled by.
   float kept[kWalkStages];               // eL
   Barrier full[kWalkStages], free[kWalkStages];
+  DocumentOrder order;
 
   __device__ void init() {
     for (int s = 0; s < kWalkStages; ++s) {
@@ -238,19 +239,19 @@ __device__ __forceinline__ void walk_documents(WalkShared& shared, const Op& op,
   PipelineState<kWalkStages> ring;
   if (static_cast<int>(threadIdx.x) < kWarpgroup) {
     give_registers<72>();
-    each_document(op, [&](const ChunkedDocument& document, int head) {
+    each_document(shared.order, op, [&](const ChunkedDocument& document, int head) {
       feed_walk<Walk>(shared, ring, op, document, head);
     });
   } else {
     take_registers<184>();
-    each_document(op, [&](const ChunkedDocument& document, int head) {
+    each_document(shared.order, op, [&](const ChunkedDocument& document, int head) {
       walk<Walk>(shared, ring, document,
                  [&](const Chunk& chunk, const OwnState& s) { keep(chunk, head, s); });
     });
   }
 }
 
-// A block works if its chunk is the first of a document.
+// The grid is walk_grid().
 template <class Op>
 __global__ void __launch_bounds__(kWalkThreads, 2) tile_states(Op op) {
   pdl_begin();
