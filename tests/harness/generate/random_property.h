@@ -25,6 +25,7 @@
 #include "scenarios/io/reader.h"
 #include "scenarios/rules/check.h"
 #include "scenarios/rules/legality.h"
+#include "scenarios/rules/offload_modules.h"
 #include "tests/engine/train/training_run.h"
 
 namespace lockstep::test {
@@ -104,6 +105,7 @@ inline void leave_out_the_schedule(Scenario& s) {
   s.parallel.pipeline = s.parallel.chunks = s.parallel.group = s.parallel.expert = 1;
   s.parallel.schedule = PipelineSchedule::one_forward_one_backward;
   s.training.in_flight = std::min(s.training.in_flight, fewest_microbatches(s.training));
+  if (!captures_copies(s)) s.offload.captured = false;  // L30: the fraction is of each stage.
 }
 
 // One rank has fewer microbatches, so that masks and capacities may not fit them; several ranks

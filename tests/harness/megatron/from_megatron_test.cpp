@@ -90,7 +90,8 @@ TEST(FromMegatron, AHybridModelWithPacksGraphsOffloadAndShards) {
       "--thd-max-packed-sequences 64 --pad-packed-seq-alignment 16 "
       "--thd-tail-padding-policy append_dummy_seq --cuda-graph-impl transformer_engine "
       "--cuda-graph-modules attn mamba --fine-grained-activation-offloading --offload-modules "
-      "core_attn attn_proj fused_group_mlp --use-megatron-fsdp --fsdp-double-buffer "
+      "core_attn attn_proj fused_group_mlp --delta-offload-bytes-across-pp-ranks 1048576 "
+      "--use-megatron-fsdp --fsdp-double-buffer "
       "--fsdp-db-use-persist-buf-on-alloc-fail --use-nccl-ub --tensor-model-parallel-size 2 " +
       kMegatronArithmetic);
   const Scenario& scenario = got.scenario;
@@ -106,6 +107,7 @@ TEST(FromMegatron, AHybridModelWithPacksGraphsOffloadAndShards) {
             8);  // Packs of 64 rows have few documents.
   EXPECT_THAT(scenario.offload.modules,
               ElementsAre(OffloadModule::core_attn, OffloadModule::attn_proj));
+  EXPECT_EQ(scenario.offload.delta_bytes, 1048576);
   EXPECT_EQ(scenario.fsdp.strategy, Sharding::optim_grads_params);
   EXPECT_EQ(scenario.parallel.data, 2);  // 8 processes, 2 of them for each tensor.
   EXPECT_EQ(scenario.parallel.tensor, 1);
