@@ -457,7 +457,6 @@ void draw_experts_apart(Choices& c, Scenario& s) {
     wants_captured_exchange(c, s) ? put_experts_into_graphs(s) : leave_experts_out_of_graphs(s);
   const auto works = [&] { return check_legality(s).empty() && check_built(s).empty(); };
   if (!works()) s.training.resume_at.clear();
-  if (!works()) s.cuda_graph.shared_memory = false;
   if (!works() || !does_what_it_asks(s)) s = before;
 }
 
