@@ -72,8 +72,8 @@ class Communicator {
   // Every rank calls it before the first step. A library that connects ranks in their first call
   // does so here, where each host waits for the others, and not in a step or a capture.
   virtual void connect_exchanges() {}
-  // Point to point, outside of captures and dry runs. All ranks name all ways of the run, in the
-  // same order, before the first is used.
+  // Point to point. All ranks name all ways of the run, in the same order, before the first is
+  // used.
   virtual void connect(const std::vector<TransferWay>&) {}
   // Both ranks give the same name and `bytes`. No host waits for the receiver of what it sends.
   // `from` must not be written before the receiver has read it: what the receiver sends later may
@@ -81,13 +81,17 @@ class Communicator {
   virtual void send(const Stream&, const CollectiveName&, const void*, std::size_t, int) {
     require(false, "one rank alone has nobody to send to");
   }
-  // The host waits until `from` has called send().
+  // The host waits until `from` has called send(); in a capture nothing waits until its graph runs.
   virtual void receive(const Stream&, const CollectiveName&, void*, std::size_t, int) {
     require(false, "one rank alone has nobody to receive from");
   }
   // Work that is put on the stream from now on comes after `to` has read all that was sent to it.
-  // Not while it may wait for something that this rank is still to send.
+  // Not while it may wait for something that this rank is still to send, and not in a capture: work
+  // behind a send on its stream comes after it.
   virtual void await_sent(const Stream&, int) {}
+  // A graph that holds transfers was launched on the stream. Launching is no call by itself, since
+  // graphs of different ranks hold different transfers; require_matching_transfers() compares them.
+  virtual void launched_transfers(const Stream&) {}
   // The communicator of some of the ranks, ascending, of which this one is one. Each rank asks for
   // its group at the same time; collectives of different groups have no common order.
   virtual std::unique_ptr<Communicator> group(const std::vector<int>&) {

@@ -1,7 +1,9 @@
 #include "engine/comm/graph_calls.h"
 
 #include <algorithm>
+#include <map>
 #include <sstream>
+#include <utility>
 
 #include "engine/rendezvous/collective_errors.h"
 #include "kernels/core/at.h"
@@ -20,7 +22,65 @@ std::string side(int rank, const std::vector<std::string>& calls, std::size_t at
   return "rank " + std::to_string(rank) + (at < calls.size() ? " " + calls[at] : " no call");
 }
 
+bool is_transfer(const ExchangeCall& call) {
+  return call.exchange.kind == CollectiveKind::send ||
+         call.exchange.kind == CollectiveKind::receive;
+}
+
+// What both sides of a transfer have in common is what a line says behind its first word: the way,
+// then the transfer.
+constexpr char kSend = '>', kReceive = '<', kBehindWay = '|';
+
+// A way's transfers as one of its two ends has them.
+struct End {
+  int rank = -1;
+  std::vector<std::string> transfers;
+};
+
+std::string side(const char* does, const End& end, std::size_t at) {
+  const std::string who = end.rank < 0 ? "no rank" : "rank " + std::to_string(end.rank);
+  return who + " " + does + " " +
+         (at < end.transfers.size() ? end.transfers[at] : std::string("nothing more"));
+}
+
 }  // namespace
+
+std::string transfers_text(const Ledger& graph, std::span<const std::uint64_t> documents) {
+  std::string all;
+  for (const IssuedCall& entry : graph.entries()) {
+    const auto* const call = entry.as<ExchangeCall>();
+    if (call == nullptr || !is_transfer(*call)) continue;
+    CollectiveName name = call->exchange.name;
+    name.documents = at(documents, name.microbatch);
+    all += call->exchange.kind == CollectiveKind::send ? kSend : kReceive;
+    all += name.purpose + std::to_string(name.unit) + kBehindWay;
+    all += text(call_of_transfer(name, call->bytes, "")) + "\n";
+  }
+  return all;
+}
+
+void require_matching_transfers(const std::vector<RankTransfers>& ranks) {
+  std::map<std::string, std::pair<End, End>> ways;  // Sender and receiver.
+  for (const RankTransfers& one : ranks) {
+    for (const std::string& line : lines_of(one.text)) {
+      const std::size_t behind = std::min(line.find(kBehindWay), line.size() - 1);
+      auto& [sender, receiver] = ways[line.substr(1, behind)];
+      End& end = line.front() == kSend ? sender : receiver;
+      end.rank = one.rank;
+      end.transfers.push_back(line.substr(behind + 1));
+    }
+  }
+  for (const auto& [way, ends] : ways) {
+    const auto& [sender, receiver] = ends;
+    if (sender.transfers == receiver.transfers) continue;
+    std::size_t number = 0;
+    while (number < std::min(sender.transfers.size(), receiver.transfers.size()) &&
+           sender.transfers[number] == receiver.transfers[number])
+      ++number;
+    throw CollectiveMismatch("stages would replay different transfers: " +
+                             side("has", sender, number) + "; " + side("awaits", receiver, number));
+  }
+}
 
 std::string calls_text(const Ledger& graph) {
   std::string text;

@@ -240,8 +240,8 @@ class NcclCommunicator final : public Communicator {
       BackendCommunicator* const ranks = made->second.ranks.get();
       watchdog_.look_at(ranks);
       const CollectiveKind kind = sends ? CollectiveKind::send : CollectiveKind::receive;
-      stream.exchange({ranks, kind, {way.purpose}, sends ? 0 : 1, 2, sends ? 1 : 0}, byte.data(),
-                      byte.data(), 1);
+      stream.exchange({ranks, kind, {way.purpose}, sends ? 0 : 1, 2, sends ? 1 : 0},
+                      sends ? nullptr : byte.data(), byte.data(), 1);
     }
     stream.synchronize();
   }
@@ -259,26 +259,30 @@ class NcclCommunicator final : public Communicator {
       stream.exchange({ranks_.get(), kind, name, rank(), size()}, to.data(), from.data(), 1);
     stream.synchronize();
   }
-  // The hosts agree through a letter, for which the sender does not wait.
+  // The hosts agree through a letter, for which the sender does not wait; of captured transfers
+  // when their graph is launched.
   void send(const Stream& stream, const CollectiveName& name, const void* from, std::size_t bytes,
             int to) override {
-    require(device_.recording() < 0, "nothing is sent in a capture");
-    const CollectiveCall call = call_of_transfer(name, bytes, stream.name());
-    store_.send(to, call, {});
     Way& way = ways_.at(key_of(rank(), to, name.purpose));
-    const Watchdog::Call calling(watchdog_, call);
+    const CollectiveCall call = call_of_transfer(name, bytes, stream.name());
+    const bool captured = device_.recording() >= 0;
+    if (!captured) store_.send(to, call, {});
+    std::optional<Watchdog::Call> calling;
+    if (!captured) calling.emplace(watchdog_, call);
     stream.exchange({way.ranks.get(), CollectiveKind::send, name, 0, 2, 1}, nullptr, from, bytes);
+    device_.count(stream, collectives);
+    if (captured) return;
     stream.record(way.sent);
     way.was_used = true;
-    device_.count(stream, collectives);
   }
   void receive(const Stream& stream, const CollectiveName& name, void* to, std::size_t bytes,
                int from) override {
-    require(device_.recording() < 0, "nothing is received in a capture");
     const CollectiveCall call = call_of_transfer(name, bytes, stream.name());
-    require_same_call(rank(), call, from, store_.receive(from, call).call);
+    const bool captured = device_.recording() >= 0;
+    if (!captured) require_same_call(rank(), call, from, store_.receive(from, call).call);
     Way& way = ways_.at(key_of(from, rank(), name.purpose));
-    const Watchdog::Call calling(watchdog_, call);
+    std::optional<Watchdog::Call> calling;
+    if (!captured) calling.emplace(watchdog_, call);
     stream.exchange({way.ranks.get(), CollectiveKind::receive, name, 1, 2, 0}, to, nullptr, bytes);
   }
   void await_sent(const Stream& stream, int to) override {
@@ -286,6 +290,9 @@ class NcclCommunicator final : public Communicator {
       if (std::get<0>(key) == rank() && std::get<1>(key) == to && way.was_used)
         stream.wait(way.sent);
     }
+  }
+  void launched_transfers(const Stream& stream) override {
+    for (auto& [key, way] : ways_) stream.launched(*way.ranks.get());
   }
   std::unique_ptr<Communicator> group(const std::vector<int>& ranks) override {
     return std::make_unique<NcclCommunicator>(device_, std::make_unique<GroupStore>(store_, ranks));

@@ -125,7 +125,8 @@ class StoreCommunicator final : public Communicator {
   // The host waits for a copy to memory that is not pinned, and what is sent is a copy.
   void send(const Stream& stream, const CollectiveName& name, const void* from, std::size_t bytes,
             int to) override {
-    require(device_.recording() < 0, "nothing is sent in a capture");
+    if (device_.recording() >= 0)
+      return capture_transfer(stream, CollectiveKind::send, name, &captured_.sent, from, bytes, to);
     std::vector<std::byte> data(bytes);
     if (bytes > 0) stream.copy(data.data(), from, bytes, CopyKind::device_to_host);
     store_.send(to, call_of_transfer(name, bytes, stream.name()), data);
@@ -133,13 +134,9 @@ class StoreCommunicator final : public Communicator {
   }
   void receive(const Stream& stream, const CollectiveName& name, void* to, std::size_t bytes,
                int from) override {
-    require(device_.recording() < 0, "nothing is received in a capture");
-    const CollectiveCall call = call_of_transfer(name, bytes, stream.name());
-    const Letter letter = store_.receive(from, call);
-    require_same_call(rank(), call, from, letter.call);
-    if (letter.data.size() != bytes)
-      throw BadFrame("rank " + std::to_string(from) + " sent " +
-                     std::to_string(letter.data.size()) + " bytes as " + text(call));
+    if (device_.recording() >= 0)
+      return capture_transfer(stream, CollectiveKind::receive, name, to, nullptr, bytes, from);
+    const Letter letter = receive_letter(call_of_transfer(name, bytes, stream.name()), from);
     if (bytes > 0) stream.copy(to, letter.data.data(), bytes, CopyKind::host_to_device);
   }
   std::unique_ptr<Communicator> group(const std::vector<int>& ranks) override {
@@ -170,6 +167,7 @@ class StoreCommunicator final : public Communicator {
     explicit Captured(StoreCommunicator& all) : all_(all) {}
     CollectiveName name;  // Name of the call that is being captured, and of its stream.
     std::string stream_name;
+    std::byte sent = {};  // Stands for the copy of what is sent, which the letter keeps.
 
     void all_gather(BackendStream* stream, void* to, const void* from, std::size_t bytes) override {
       capture(stream, CollectiveKind::all_gather, to, from, part(to, all_.rank(), bytes), from,
@@ -185,6 +183,23 @@ class StoreCommunicator final : public Communicator {
     }
     void all_reduce(BackendStream*, float*, std::size_t) override {
       require(false, "sums are the library's");
+    }
+    void send(BackendStream* stream, const void* from, std::size_t bytes, int to) override {
+      const CollectiveCall call = call_of_transfer(name, bytes, stream_name);
+      all_.device_.backend().call(stream, to_text(CollectiveKind::send), [=, this] {
+        unless_lost([&] {
+          all_.store_.send(to, call, {static_cast<const std::byte*>(from), bytes});
+        });
+      });
+    }
+    void receive(BackendStream* stream, void* to, std::size_t bytes, int from) override {
+      const CollectiveCall call = call_of_transfer(name, bytes, stream_name);
+      all_.device_.backend().call(stream, to_text(CollectiveKind::receive), [=, this] {
+        unless_lost([&] {
+          const Letter letter = all_.receive_letter(call, from);
+          if (bytes > 0) std::memcpy(to, letter.data.data(), bytes);
+        });
+      });
     }
     bool busy() override { return false; }
     std::string failure() override { return ""; }
@@ -205,9 +220,14 @@ class StoreCommunicator final : public Communicator {
       const Rounds::Move move = [](void* there, const void* here, std::size_t count) {
         std::memcpy(there, here, count);
       };
+      unless_lost([&] {
+        all_.rounds_.make(all_.ledger_.append(kind, purpose, bytes, on), to, from, move, move);
+      });
+    }
+    void unless_lost(const std::function<void()>& call) {
       if (lost_) return;
       lost_ = true;
-      all_.rounds_.make(all_.ledger_.append(kind, purpose, bytes, on), to, from, move, move);
+      call();
       lost_ = false;
     }
     StoreCommunicator& all_;
@@ -240,11 +260,28 @@ class StoreCommunicator final : public Communicator {
   }
 
   void capture(const Stream& stream, CollectiveKind kind, const CollectiveName& name, void* to,
-               const void* from, std::size_t bytes) {
+               const void* from, std::size_t bytes, int peer = -1) {
     require(!store_.local_barrier, "a graph holds no calls of several ranks of one process");
     captured_.name = name;
     captured_.stream_name = stream.name();
-    stream.exchange({&captured_, kind, name, rank(), size()}, to, from, bytes);
+    stream.exchange({&captured_, kind, name, rank(), size(), peer}, to, from, bytes);
+  }
+  // The host waits for what it receives, so transfers have their turn among all calls of the graph:
+  // eagerly, too, it comes to them in the order of the passes.
+  void capture_transfer(const Stream& stream, CollectiveKind kind, const CollectiveName& name,
+                        void* to, const void* from, std::size_t bytes, int peer) {
+    order_in_graphs_->begin(stream);
+    if (kind == CollectiveKind::send) device_.count(stream, collectives);
+    capture(stream, kind, name, to, from, bytes, peer);
+    order_in_graphs_->end(stream);
+  }
+  Letter receive_letter(const CollectiveCall& call, int from) {
+    Letter letter = store_.receive(from, call);
+    require_same_call(rank(), call, from, letter.call);
+    if (letter.data.size() != call.bytes)
+      throw BadFrame("rank " + std::to_string(from) + " sent " +
+                     std::to_string(letter.data.size()) + " bytes as " + text(call));
+    return letter;
   }
 
   std::unique_ptr<Store> own_store_;  // A group has one.

@@ -74,12 +74,14 @@ void make(const ExchangeCall& call, BackendStream* stream) {
 }  // namespace
 
 void Device::tell_effects(const ExchangeCall& exchange, const IssuedCall& issued) const {
+  const bool sends = exchange.exchange.kind == CollectiveKind::send;
+  const CopyKind kind = sends ? CopyKind::device_to_host : CopyKind::device_to_device;
   for (const Effect& effect : effects_of(exchange)) {
     if (effect.from == nullptr) {
       observer_->on_call(
           {FillCall{.to = effect.to, .bytes = effect.bytes}, issued.stream, issued.place});
     } else {
-      const CopyCall copy{effect.to, effect.from, effect.bytes, CopyKind::device_to_device};
+      const CopyCall copy{effect.to, effect.from, effect.bytes, kind};
       observer_->on_call({copy, issued.stream, issued.place});
     }
   }

@@ -49,7 +49,11 @@ std::vector<Effect> effects_of(const ExchangeCall& call) {
     case CollectiveKind::receive:
       effects.push_back({call.to, nullptr, call.bytes});
       break;
-    case CollectiveKind::send:  // No call of a stream reads alone.
+    case CollectiveKind::send:
+      // No call of a stream reads alone. A communicator that keeps a copy of what it sends has
+      // memory of the host for it.
+      if (call.to != nullptr) effects.push_back({call.to, call.from, call.bytes});
+      break;
     case CollectiveKind::barrier:
     case CollectiveKind::launch:
       break;

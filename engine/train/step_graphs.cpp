@@ -25,7 +25,8 @@ bool StepLoop::has_graphs(const MicrobatchPass& pass) const {
 }
 
 void StepLoop::prepare_graphs(std::int64_t step) {
-  const auto captures = [this](const Chunk& chunk) { return has_regions(chunk); };
+  const bool whole = scenario_.cuda_graph.impl == GraphImpl::full_iteration;
+  const auto captures = [&](const Chunk& chunk) { return whole || has_regions(chunk); };
   if (!replays(step) || (transfers_ && std::ranges::none_of(chunks_, captures))) return;
   const std::vector<std::int64_t>& steps = scenario_.training.recapture_at;
   const bool due = !graphs_.empty() && std::find(steps.begin(), steps.end(), step) != steps.end();
@@ -105,7 +106,11 @@ void StepLoop::evaluate_graph() {
       .kind = faulty("evaluation-replays-the-training-graph", Kind::evaluation, Kind::iteration),
       .bucket = packs_.largest_bucket(),
       .microbatches = faulty("evaluation-graph-without-its-count", packs_.count(), 0)};
-  const auto body = [this] { evaluation(false); };
+  const auto body = [this] {
+    if (transfers_) transfers_->begin_graph();
+    evaluation(false);
+    if (transfers_) transfers_->end_graph();
+  };
   join_side_streams();
   if (!graphs_.has(key)) graphs_.capture(key, body);
   launch(key, body, compute_);
@@ -139,7 +144,12 @@ void StepLoop::launch(const GraphKey& key, const GraphSet::Body& body, const Str
     launched = [&, ranks, inner = std::move(launched)] { ranks->launch(stream, graph, inner); };
     counters_.collectives_in_graphs += calls;
   }
-  launched();
+  if (!transfers_ || !whole) return launched();
+  counters_.collectives_in_graphs +=
+      std::ranges::count(graph.counters, &transfers_->ranks().collectives);
+  std::vector<std::uint64_t> documents;
+  for (int m = 0; m < packs_.count(); ++m) documents.push_back(packs_.digest(m));
+  transfers_->launch(graph, documents, launched);
 }
 
 }  // namespace lockstep

@@ -468,6 +468,7 @@ std::vector<Pass> StepLoop::passes_of_iteration() const {
 void StepLoop::iteration() {
   const std::vector<Pass> passes = passes_of_iteration();
   Outstanding outstanding(model_->slots());
+  if (transfers_) transfers_->begin_graph();
   begin_passes(passes);
   quantise_with_passes(Passes::training);
   for (std::size_t i = 0; i < passes.size(); ++i) {
@@ -482,6 +483,7 @@ void StepLoop::iteration() {
   exchange_and_count();
   roll();
   if (sharder_) sharder_->await_gradients();  // A capture must join every stream that it forked.
+  if (transfers_) transfers_->end_graph();
   drain_copies();
 }
 
@@ -497,6 +499,7 @@ void StepLoop::synchronize() const {
 void StepLoop::join_side_streams() {
   drain_copies();
   if (sharder_) sharder_->drain();
+  if (transfers_) transfers_->join();
 }
 
 // Counts a step in which `microbatches` microbatches ran or were captured.

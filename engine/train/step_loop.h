@@ -122,7 +122,9 @@ class StepLoop {
   // One microbatch (step_passes.cpp).
   void forward(const MicrobatchPass& pass);
   void build_metadata(const PassContext& context, const DocumentTable& table);
+  void await_sent(const MicrobatchPass& pass, int segment);
   bool ends_first_layer(const MicrobatchPass& pass, int segment) const;
+  int sent_slot(const MicrobatchPass& pass) const;
   Transfers::Of transfer_of(const MicrobatchPass& pass) const;
   void keep_router_losses(const MicrobatchPass& pass);
   // These surround the passes of the time line's steps (engine/memory/tensor_lives.h), if slots

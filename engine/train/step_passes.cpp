@@ -69,9 +69,7 @@ void StepLoop::forward(const MicrobatchPass& pass) {
   const PassContext context = this->context(pass);
   const bool again = faulty("fp8-weights-quantised-in-every-pass", false, true);
   if (again) quantise_weights(pass.training ? Passes::training : Passes::evaluation);
-  // The pass of an evaluation in this slot may still be on its way to the next stage.
-  if (transfers_ && !pass.training && !chunk_of(pass).is_last)
-    transfers_->await_sent(chunk_of(pass));
+  await_sent(pass, -1);
   if (poisons_padding_) {
     context.part("padding");
     model_->poison(pass.slot);
@@ -87,6 +85,7 @@ void StepLoop::forward(const MicrobatchPass& pass) {
     prefetch(pass, copies.plan(), i);
     copies.enter_forward(i, slot);
     before_step(pass, i);
+    await_sent(pass, i);
     run_segment(pass, at(segments_, first + i), true);
     const bool was_read = transfers_ && !pass.training && ends_first_layer(pass, i);
     if (was_read) transfers_->release(pass.slot);
@@ -94,11 +93,20 @@ void StepLoop::forward(const MicrobatchPass& pass) {
     if (pass.training) copies.leave_forward(i, slot);
   }
   if (transfers_ && !chunk_of(pass).is_last)
-    transfers_->send_output(chunk_of(pass), transfer_of(pass), model_->output(pass.slot));
+    transfers_->send_output(chunk_of(pass), transfer_of(pass), model_->output(sent_slot(pass)));
   keep_router_losses(pass);
   prefetch(pass, copies.plan(), end);
   end_forward(context, pass);
   if (pass.training) copies.leave_forward(end, slot);
+}
+
+// The output of an evaluation's earlier pass in this slot may still be on its way to the next
+// stage. A graph waits where this one's is written, by poison or by the last layer.
+void StepLoop::await_sent(const MicrobatchPass& pass, int segment) {
+  if (!transfers_ || pass.training || chunk_of(pass).is_last) return;
+  const bool at_once = device_.recording() < 0 || poisons_padding_;
+  const int writes = at_once ? -1 : offloader(pass).plan().segments - 1;
+  if (segment == writes) transfers_->await_sent(chunk_of(pass), pass.microbatch);
 }
 
 // Behind that nothing of an evaluation reads the chunk's input.
@@ -139,6 +147,13 @@ void StepLoop::end_forward(const PassContext& context, const MicrobatchPass& pas
                losses_.columns(pass.microbatch, 1));
   behind_step(pass, head);
   run_hooks(modules_.head(), HookPoint::forward_post, pass);
+}
+
+// For a planted fault: a graph sends what the microbatch before has left.
+int StepLoop::sent_slot(const MicrobatchPass& pass) const {
+  const bool follows = device_.recording() >= 0 && pass.microbatch > 0;
+  const int before = follows ? chunk_of(pass).slot_of(pass.microbatch - 1) : pass.slot;
+  return faulty("captured-output-of-the-microbatch-before", pass.slot, before);
 }
 
 Transfers::Of StepLoop::transfer_of(const MicrobatchPass& pass) const {

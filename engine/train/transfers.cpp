@@ -2,6 +2,7 @@
 
 #include <exception>
 
+#include "engine/comm/graph_calls.h"
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
 
@@ -79,36 +80,44 @@ void Transfers::receive(Lanes& lanes, const CollectiveName& name, const MemoryRa
   compute_.wait(lanes.received);
 }
 
+// A graph serves many steps, so that its transfers name no documents.
+CollectiveName Transfers::name(const char* purpose, int piece, const Of& of) const {
+  const bool captured = compute_.device().recording() >= 0;
+  return {purpose, piece, of.microbatch, captured ? 0 : of.documents};
+}
+
 void Transfers::send_output(const Chunk& chunk, const Of& of, const MemoryRange& from) {
-  send(forward_, {kOutput, chunk.piece, of.microbatch, of.documents}, from, chunk.stage_behind());
+  send(forward_, name(kOutput, chunk.piece, of), from, chunk.stage_behind());
+  const int recording = compute_.device().recording();
+  if (recording < 0) return;
+  Sent& sent = at(sent_in_graph_, chunk.slot_of(of.microbatch));
+  forward_.send.record(*sent.over);
+  sent.recording = recording;
 }
 
 void Transfers::send_gradient(const Chunk& chunk, const Of& of, const MemoryRange& from) {
-  send(backward_, {kGradient, chunk.piece, of.microbatch, of.documents}, from,
-       chunk.stage_before());
+  send(backward_, name(kGradient, chunk.piece, of), from, chunk.stage_before());
 }
 
 void Transfers::send_head_gradient(const Of& of, const MemoryRange& from) {
-  send(backward_, {kHeadGradient, -1, of.microbatch, of.documents}, from, 0);
+  send(backward_, name(kHeadGradient, -1, of), from, 0);
 }
 
 void Transfers::receive_input(const Chunk& chunk, int slot, const Of& of, const MemoryRange& to) {
   const int next = (slot + 1) % static_cast<int>(free_.size());
   forward_.receive.wait(*at(free_, faulty("input-received-before-its-slot-is-free", slot, next)));
-  receive(forward_, {kOutput, chunk.piece - 1, of.microbatch, of.documents}, to,
-          chunk.stage_before());
+  receive(forward_, name(kOutput, chunk.piece - 1, of), to, chunk.stage_before());
 }
 
 void Transfers::receive_gradient(const Chunk& chunk, int slot, const Of& of,
                                  const MemoryRange& to) {
   backward_.receive.wait(*at(free_, slot));
-  receive(backward_, {kGradient, chunk.piece + 1, of.microbatch, of.documents}, to,
-          chunk.stage_behind());
+  receive(backward_, name(kGradient, chunk.piece + 1, of), to, chunk.stage_behind());
 }
 
 void Transfers::receive_head_gradient(int slot, const Of& of, const MemoryRange& to) {
   backward_.receive.wait(*at(free_, slot));
-  receive(backward_, {kHeadGradient, -1, of.microbatch, of.documents}, to, stages_ - 1);
+  receive(backward_, name(kHeadGradient, -1, of), to, stages_ - 1);
 }
 
 void Transfers::note_weight_read() { compute_.record(weight_read_); }
@@ -119,9 +128,52 @@ void Transfers::release_all() {
   for (const auto& event : free_) compute_.record(*event);
 }
 
-void Transfers::await_sent(const Chunk& chunk) const {
+void Transfers::await_sent(const Chunk& chunk, int microbatch) const {
   const bool waits = faulty("evaluation-overwrites-what-is-sent", true, false);
-  if (waits) ranks_.await_sent(compute_, rank_at(chunk.stage_behind()));
+  const int recording = compute_.device().recording();
+  if (waits && recording < 0) ranks_.await_sent(compute_, rank_at(chunk.stage_behind()));
+  if (recording < 0) return;
+  const Sent& sent = at(sent_in_graph_, chunk.slot_of(microbatch));
+  if (waits && sent.recording == recording) compute_.wait(*sent.over);
+}
+
+const Event& Transfers::joint() {
+  if (joint_) return *joint_;
+  joint_ = std::make_unique<Event>(compute_.device(), "transfers meet compute");
+  for (std::size_t slot = 0; slot < free_.size(); ++slot)
+    sent_in_graph_.push_back({std::make_unique<Event>(compute_.device(), "sent in a graph")});
+  return *joint_;
+}
+
+void Transfers::join() {
+  const Event* const all = &joint();
+  const Event* const early = compute_.device().recording() < 0 ? &weight_read_ : all;
+  for (const Stream* const stream : streams()) {
+    stream->record(*all);
+    compute_.wait(*faulty("graph-beside-a-transfer-under-way", all, early));
+  }
+}
+
+void Transfers::begin_graph() {
+  compute_.record(joint());
+  for (const Stream* const stream : streams()) stream->wait(joint());
+  release_all();
+}
+
+// Later transfers come behind the graph, and wait for no event of its capture.
+void Transfers::launch(const Ledger& graph, const std::vector<std::uint64_t>& documents,
+                       const std::function<void()>& body) {
+  const std::vector<std::string> all = ranks_.all_gather_object(transfers_text(graph, documents));
+  std::vector<RankTransfers> of_replica;
+  for (int stage = 0; stage < stages_; ++stage)
+    of_replica.push_back({rank_at(stage), at(all, rank_at(stage))});
+  require_matching_transfers(of_replica);
+  body();
+  ranks_.launched_transfers(compute_);
+  const std::function<void()> release = [this] { release_all(), note_weight_read(); };
+  const std::function<void()> released =
+      faulty<std::function<void()>>("slots-released-in-the-graph-alone", release, [] {});
+  released();
 }
 
 void Transfers::send_weight(const MemoryRange& weight,

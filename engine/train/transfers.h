@@ -3,6 +3,7 @@
 // streams of their own, so that they run beside the passes of other microbatches.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -40,8 +41,21 @@ class Transfers {
   // Compute has read what the slot received for the last time.
   void release(int slot);
   void release_all();
-  // Compute may write a slot again from which a pass of an evaluation was sent.
-  void await_sent(const Chunk& chunk) const;
+  // Compute may write the slot of a microbatch again from which an earlier pass of the evaluation
+  // was sent.
+  void await_sent(const Chunk& chunk, int microbatch) const;
+
+  // A graph of several passes holds their transfers. Compute waits for all transfers before it is
+  // captured and before it is launched; within, streams of transfers begin behind what compute has
+  // done and come back to it, and what is recorded there counts there alone.
+  void join();
+  void begin_graph();
+  void end_graph() { join(); }
+  // Makes the launch of such a graph, once the hosts of all stages hold the same transfers.
+  // `documents`: of each of its microbatches.
+  void launch(const Ledger& graph, const std::vector<std::uint64_t>& documents,
+              const std::function<void()>& body);
+  Communicator& ranks() { return ranks_; }
 
   // A tied weight, behind each change of it: the first stage sends it, and the last receives it
   // into its copy once backward passes have read that, as note_weight_read() says behind each. A
@@ -63,6 +77,11 @@ class Transfers {
     Stream send, receive;
     Event written, received;
   };
+  std::array<const Stream*, 4> streams() const {
+    return {&forward_.send, &forward_.receive, &backward_.send, &backward_.receive};
+  }
+  const Event& joint();
+  CollectiveName name(const char* purpose, int piece, const Of& of) const;
   int rank_at(int stage) const { return stage * data_ + replica_; }
   void send(Lanes& lanes, const CollectiveName& name, const MemoryRange& from, int stage);
   void receive(Lanes& lanes, const CollectiveName& name, const MemoryRange& to, int stage);
@@ -73,7 +92,13 @@ class Transfers {
   Lanes forward_, backward_;
   Event weight_read_;
   std::vector<std::unique_ptr<Event>> free_;  // By slot.
-  const int exceptions_;                      // In flight when this was made.
+  std::unique_ptr<Event> joint_;              // Null without graphs of several passes.
+  struct Sent {
+    std::unique_ptr<Event> over;
+    int recording = -1;  // The capture or dry run that sent from the slot last.
+  };
+  std::vector<Sent> sent_in_graph_;  // By slot; likewise empty.
+  const int exceptions_;             // In flight when this was made.
 };
 
 }  // namespace lockstep

@@ -21,11 +21,12 @@ int lane_of(GraphPlan& plan, int stream) {
 void add_exchange(GraphPlan& plan, GraphItem item, const ExchangeCall& call) {
   item.work.name = to_text(call.exchange.kind);
   if (call.exchange.ranks != nullptr) plan.communicators.insert(call.exchange.ranks);
+  const bool sends = call.exchange.kind == CollectiveKind::send;
+  const CopyKind kind = sends ? CopyKind::device_to_host : CopyKind::device_to_device;
   for (const Effect& effect : effects_of(call)) {
-    item.operands =
-        effect.from == nullptr
-            ? fill_operands(effect.to, effect.bytes)
-            : copy_operands({effect.to, effect.from, effect.bytes, CopyKind::device_to_device});
+    item.operands = effect.from == nullptr
+                        ? fill_operands(effect.to, effect.bytes)
+                        : copy_operands({effect.to, effect.from, effect.bytes, kind});
     item.work.bytes = static_cast<std::int64_t>(effect.bytes);
     plan.items.push_back(item);
   }

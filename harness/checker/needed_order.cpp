@@ -16,10 +16,12 @@ bool in_groups(Lane lane) {
   return lane != Lane::host && lane != Lane::compute && lane != Lane::loads;
 }
 
-// True for collectives, in graphs too. All collectives of a communicator run in order.
+// True for collectives, in graphs too. All collectives of a communicator run in order. Transfers
+// have these names in graphs alone, where a host that waits in them comes to all calls in order.
 bool is_exchange(const Work& work) {
   const std::string_view name = work.name;
-  return name.starts_with("all_") || name.starts_with("reduce_scatter");
+  return name.starts_with("all_") || name.starts_with("reduce_scatter") || name == "send" ||
+         name == "receive";
 }
 
 // The host, judges that read, and all that precedes the first step may have any order.

@@ -83,6 +83,7 @@ Totals totals_of(const Scenario& scenario, const DataSource& data, const Shardin
                  std::int64_t regions) {
   const Scenario::Training& training = scenario.training;
   const bool full = scenario.cuda_graph.impl == GraphImpl::full_iteration;
+  const std::int64_t stages = scenario.parallel.pipeline;
   Totals sum;
   sum.collectives = collectives_at_start(scenario, plan);
   sum.host_waits += ranks_of_run(scenario) * connections_of(scenario);
@@ -98,7 +99,7 @@ Totals totals_of(const Scenario& scenario, const DataSource& data, const Shardin
       const Launches more = launches_of(scenario, regions, documents);
       sum.training += more;
       sum.in_graphs +=
-          full ? more.replays * collectives_of_passes(scenario, plan, microbatches)
+          full ? more.replays / stages * collectives_of_passes(scenario, plan, microbatches)
                : replayed_passes(more.replays, regions) / 2 * exchanges_in_regions(scenario, true);
     }
     if (training.eval_every == 0 || (step + 1) % training.eval_every != 0) continue;
@@ -111,7 +112,7 @@ Totals totals_of(const Scenario& scenario, const DataSource& data, const Shardin
     if (!warm) continue;
     const std::int64_t more = evaluation_replays(scenario, regions, evaluated);
     sum.evaluation_replays += more;
-    sum.in_graphs += full ? more * collectives_of_forward_passes(scenario, plan, held_out)
+    sum.in_graphs += full ? more / stages * collectives_of_forward_passes(scenario, plan, held_out)
                           : replayed_passes(more, regions) * exchanges_in_regions(scenario, false);
   }
   return sum;

@@ -24,15 +24,16 @@ void fall_back(Unfit reason, Launches& launches) {
                                   : launches.too_long);
 }
 
-// A graph of the whole step runs all microbatches or none. Passes that end before the step does are
-// no decision yet.
+// A graph of the whole step, one on each stage, runs all microbatches or none. Passes that end
+// before the step does are no decision yet.
 Launches launches_of_whole(const Scenario& scenario, const StepData& step, std::int64_t first,
                            std::int64_t end, std::int64_t count) {
   GraphNeed whole;
   for (std::int64_t m = 0; m < count; ++m) whole = larger(whole, need_of_ranks(scenario, step, m));
   const Unfit reason = unfit(scenario, whole);
   Launches launches;
-  if (first == 0 && end == count && reason == Unfit::no) launches.replays = 1;
+  const bool fits = first == 0 && end == count && reason == Unfit::no;
+  if (fits) launches.replays = scenario.parallel.pipeline;
   if (launches.replays == 0 && end == count) fall_back(reason, launches);
   return launches;
 }

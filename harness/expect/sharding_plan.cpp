@@ -288,14 +288,15 @@ std::int64_t collectives_at_start(const Scenario& scenario, const ShardingPlan& 
 
 std::int64_t collectives_of_passes(const Scenario& scenario, const ShardingPlan& plan,
                                    std::int64_t microbatches) {
-  if (!with_reduction(scenario)) return 0;
+  const std::int64_t transfers = sends(scenario, microbatches, true);
+  if (!with_reduction(scenario)) return transfers;
   // Gradients: of each microbatch, or of the step; where nothing is sharded the totals come back,
   // unless the library leaves them everywhere.
   const bool once =
       scenario.fsdp.strategy != no_shard || scenario.fsdp.reduction == Reduction::nccl;
   const std::int64_t reductions = reductions_of(plan, [](const PlannedBucket&) { return true; }) *
                                   (scenario.fsdp.strategy >= optim_grads ? microbatches : 1);
-  return reductions + (once ? 0 : std::ssize(plan.buckets)) +
+  return transfers + reductions + (once ? 0 : std::ssize(plan.buckets)) +
          unit_gathers(scenario, plan, microbatches, true) +
          expert_exchanges(scenario, microbatches, true) + amax_exchanges_of_step(scenario);
 }
@@ -312,8 +313,9 @@ std::int64_t amax_exchanges(const Scenario& scenario) {
 
 std::int64_t collectives_of_forward_passes(const Scenario& scenario, const ShardingPlan& plan,
                                            std::int64_t microbatches) {
-  if (!with_reduction(scenario)) return 0;
-  return unit_gathers(scenario, plan, microbatches, false) +
+  const std::int64_t transfers = sends(scenario, microbatches, false);
+  if (!with_reduction(scenario)) return transfers;
+  return transfers + unit_gathers(scenario, plan, microbatches, false) +
          expert_exchanges(scenario, microbatches, false);
 }
 
@@ -325,11 +327,11 @@ std::int64_t collectives_of_step(const Scenario& scenario, const ShardingPlan& p
   const bool parted =
       scenario.fsdp.strategy != no_shard || stages > 1 || expert_ranks(scenario) > 1;
   const std::int64_t rows_of_the_norm = parted ? stages : 0;
-  const std::int64_t of_stages = rows_of_the_norm + stages * loss_gathers(scenario) +
-                                 sends(scenario, microbatches, true) + weights_sent(scenario);
-  if (!with_reduction(scenario)) return of_stages;
-  return collectives_of_passes(scenario, plan, microbatches) + of_stages +
-         resident(scenario, plan) + count_gathers(scenario) + exchanges_behind_update(scenario);
+  const std::int64_t all = collectives_of_passes(scenario, plan, microbatches) + rows_of_the_norm +
+                           stages * loss_gathers(scenario) + weights_sent(scenario);
+  if (!with_reduction(scenario)) return all;
+  return all + resident(scenario, plan) + count_gathers(scenario) +
+         exchanges_behind_update(scenario);
 }
 
 std::int64_t exchanges_in_regions(const Scenario& scenario, bool trains) {
@@ -367,7 +369,7 @@ std::int64_t collectives_of_evaluation(const Scenario& scenario, const ShardingP
   const std::int64_t stages = scenario.parallel.pipeline;
   if (!with_reduction(scenario) && stages == 1) return 0;
   return collectives_of_forward_passes(scenario, plan, microbatches) +
-         stages * loss_gathers(scenario) + sends(scenario, microbatches, false);
+         stages * loss_gathers(scenario);
 }
 
 }  // namespace lockstep

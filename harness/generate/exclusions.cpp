@@ -118,7 +118,8 @@ constexpr std::size_t pair_of(Trait one, Trait other) {
 // What several chunks are not built with yet (L00).
 constexpr Trait kWithoutChunks[] = {shared_memory_of_graphs};
 
-// Several stages are not built with these yet (L00), or have no room for so many ranks.
+// Several stages are not built with these yet (L00), lie in no graph of everything where they are
+// ranks of one process (L37), or have no room for so many ranks.
 constexpr Trait kWithoutStages[] = {full_iteration, shared_memory_of_graphs, more_than_four_ranks};
 
 std::vector<bool> excluded_pairs() {

@@ -522,6 +522,9 @@ constexpr Row kRows[] = {
     {Trait::offload_of_less_in_later_stages, "offload of less in later stages", kRare,
      [](F f) { return f.offloads() && f.s.parallel.pipeline > 1 &&
               f.s.offload.delta_bytes > 0; }},
+    {Trait::stages_in_the_graph_of_a_step, "stages in the graph of a step", kOutside,
+     [](F f) { return f.s.parallel.pipeline > 1 &&
+              f.s.cuda_graph.impl == GraphImpl::full_iteration; }},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMostTraits);
@@ -530,7 +533,7 @@ constexpr bool is_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  return std::size(kRows) == static_cast<std::size_t>(Trait::offload_of_less_in_later_stages) + 1;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::stages_in_the_graph_of_a_step) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 // Campaign files of before have a trait's bit where it was.

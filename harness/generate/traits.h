@@ -206,6 +206,7 @@ enum class Trait : std::uint8_t {
   offload_of_experts_apart,
   experts_apart_in_shared_memory,
   offload_of_less_in_later_stages,
+  stages_in_the_graph_of_a_step,
 };
 
 }  // namespace lockstep

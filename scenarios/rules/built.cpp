@@ -87,7 +87,7 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
     {"parallel.tensor", "", false, "1", [](const Scenario& s) { return s.parallel.tensor > 1; }},
     {"parallel.expert", "", true, "1", [](const Scenario& s) { return s.parallel.expert > 1; }},
     {"parallel.pipeline", "", true, "1", [](const Scenario& s) { return s.parallel.pipeline > 1; }},
-    {"parallel.pipeline", "with cuda_graph.impl full_iteration", false, "1",
+    {"parallel.pipeline", "with cuda_graph.impl full_iteration", true, "1",
      with_stages<[](const Scenario& s) { return s.cuda_graph.impl == GraphImpl::full_iteration; }>},
     {"parallel.pipeline", "with cuda_graph.graph_memory_limit", true, "1",
      with_stages<[](const Scenario& s) {

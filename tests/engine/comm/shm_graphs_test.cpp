@@ -74,6 +74,7 @@ class Replayed {
         stream_(one.device, "compute"),
         memory_(one.device, kBytes),
         graph_(capture(calls)) {}
+  void launch_alone() { stream_.launch(graph_); }  // The graph holds transfers.
   void launch() {
     one_.communicator->launch(stream_, graph_.ledger(), [&] { stream_.launch(graph_); });
   }
@@ -178,6 +179,111 @@ TEST(ShmGraphs, AreLaunchedByAllRanksOrNone) {
               HasSubstr("rank 0 collective 0, launch of a graph on stream compute"),
               HasSubstr("rank 1 collective 0, all_gather (gather of unit 3, 0 bytes a rank)")));
   }
+}
+
+// Rank 0 sends on one stream what it has from rank 1 on another, and launches twice: each launch
+// sends what its memory holds by then.
+TEST(ShmGraphs, HoldTransfersBothWays) {
+  for (const Policy policy : all_policies()) {
+    const TemporaryFolder folder;
+    const auto segment = SharedMemoryStore::create({folder / "ranks"}, 2);
+    Processes processes(2, [&](int rank) {
+      OneRank one(folder / "ranks", rank, 2, kDeadline,
+                  {.policy = policy, .seed = 7, .trace = nullptr});
+      Communicator& ranks = *one.communicator;
+      const Stream compute(one.device, "compute"), send(one.device, "send forward"),
+          receive(one.device, "receive backward");
+      DeviceBuffer mine(one.device, 64), theirs(one.device, 64);
+      compute.fill(mine.data(), 0, 64);
+      compute.fill(theirs.data(), 0, 64);
+      const Event fork(one.device), sent(one.device), received(one.device);
+      compute.begin_capture();
+      compute.record(fork);
+      send.wait(fork);
+      receive.wait(fork);
+      ranks.send(send, {"activations", rank, 0}, mine.data(), 64, 1 - rank);
+      ranks.receive(receive, {"activations", 1 - rank, 0}, theirs.data(), 64, 1 - rank);
+      for (const auto& [event, stream] : {std::pair(&sent, &send), {&received, &receive}}) {
+        stream->record(*event);
+        compute.wait(*event);
+      }
+      const Graph graph = compute.end_capture();
+      for (const std::uint8_t launch : {3, 5}) {
+        compute.fill(mine.data(), static_cast<std::uint8_t>(launch + rank), 64);
+        compute.launch(graph);
+        std::vector<std::uint8_t> seen(64);
+        compute.copy(seen.data(), theirs.data(), 64, CopyKind::device_to_host);
+        compute.synchronize();
+        if (seen != std::vector<std::uint8_t>(64, static_cast<std::uint8_t>(launch + 1 - rank)))
+          return 2;
+      }
+      if (ranks.collectives != 2) return 3;  // A send a launch.
+      return one.checker.hazards().empty() ? 0 : 4;
+    });
+    for (const Ended& one : processes.end()) EXPECT_EQ(one.status, 0) << one.words;
+  }
+}
+
+// A graph reads what it sends, although the letter goes to the memory of another process.
+TEST(ShmGraphs, ShowTheCheckerWhatTheySend) {
+  const TemporaryFolder folder;
+  const auto segment = SharedMemoryStore::create({folder / "ranks"}, 2);
+  Processes processes(2, [&](int rank) {
+    OneRank one(folder / "ranks", rank, 2, kDeadline);
+    void* memory = nullptr;
+    Replayed replayed(one, [&](Communicator& c, const Stream& s, void* all) {
+      memory = all;
+      rank == 0 ? c.send(s, {"activations", 0, 0}, all, 64, 1)
+                : c.receive(s, {"activations", 0, 0}, all, 64, 0);
+    });
+    replayed.launch_alone();
+    if (!one.checker.hazards().empty()) return 2;
+    const Stream other(one.device, "other");
+    other.fill(memory, 0, 64);
+    other.synchronize();
+    if (one.checker.hazards().empty()) return 3;
+    throw std::runtime_error(text(one.checker.hazards().front()));
+  });
+  const std::vector<Ended> ended = processes.end();
+  EXPECT_THAT(ended.at(0).words, AllOf(HasSubstr("write after read: fill"),
+                                       HasSubstr("is not ordered after send of 64 bytes")));
+  EXPECT_THAT(ended.at(1).words, AllOf(HasSubstr("write after write: fill"),
+                                       HasSubstr("is not ordered after receive of 64 bytes")));
+}
+
+IssuedCall transfer(CollectiveKind kind, const CollectiveName& name, std::size_t bytes = 64) {
+  return {ExchangeCall{{nullptr, kind, name, 0, 2, 1}, nullptr, nullptr, bytes}, 0};
+}
+
+TEST(GraphTransfers, AreThoseThatTheOtherStageAwaits) {
+  using enum CollectiveKind;
+  Ledger first, second;
+  for (const int m : {0, 1}) {
+    first.append(transfer(send, {"activations", 0, m}));
+    second.append(transfer(receive, {"activations", 0, m}));
+    second.append(transfer(send, {"gradients", 1, m}));
+  }
+  for (const int m : {0, 1}) first.append(transfer(receive, {"gradients", 1, m}));
+  const std::vector<std::uint64_t> documents{7, 8}, others{7, 9};
+  require_matching_transfers(
+      {{0, transfers_text(first, documents)}, {2, transfers_text(second, documents)}});
+  const auto said = [](const std::vector<RankTransfers>& ranks) -> std::string {
+    try {
+      require_matching_transfers(ranks);
+    } catch (const CollectiveMismatch& mismatch) {
+      return mismatch.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(said({{0, transfers_text(first, documents)}, {2, transfers_text(second, others)}}),
+            "stages would replay different transfers: rank 0 has send of activations of piece 0, "
+            "microbatch 1, 64 bytes, documents 0000000000000008; rank 2 awaits send of activations "
+            "of piece 0, microbatch 1, 64 bytes, documents 0000000000000009");
+  second.append(transfer(send, {"gradients", 1, 0}));
+  EXPECT_THAT(said({{0, transfers_text(first, documents)}, {2, transfers_text(second, documents)}}),
+              AllOf(HasSubstr("rank 2 has send of gradients of piece 1, microbatch 0"),
+                    HasSubstr("rank 0 awaits nothing more")));
+  EXPECT_THAT(said({{0, transfers_text(first, documents)}}), HasSubstr("no rank awaits"));
 }
 
 // Calls of a group and of all ranks on two streams of one graph: a host that waited for the one

@@ -94,6 +94,18 @@ TEST(Outside, AThirdIsInFp8WhereItIsAskedFor) {
     EXPECT_GE(count(trait), kCases / 500) << trait_names()[static_cast<std::size_t>(trait)].name;
 }
 
+TEST(Outside, ProcessesHaveStagesInTheGraphOfAStep) {
+  constexpr int kCases = 3000;
+  int chunks = 0, all = 0;
+  for (std::uint64_t seed = 0; seed < kCases; ++seed) {
+    const Scenario s = generate({.processes = true}, seed);
+    all += has(s, Trait::stages_in_the_graph_of_a_step);
+    chunks += has(s, Trait::stages_in_the_graph_of_a_step) && s.parallel.chunks > 1;
+  }
+  EXPECT_GE(all, kCases / 100);
+  EXPECT_GE(chunks, kCases / 500);
+}
+
 // 2,000 times in 100,000 cases: as a graph of the experts, of whole layers, and of a whole step.
 TEST(Outside, ProcessesHaveExchangesInGraphs) {
   constexpr int kCases = 3000;

@@ -360,6 +360,10 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
        [](auto& s) {
          return s.parallel.pipeline > 1 && s.parallel.chunks > 1 && !s.cuda_graph.modules.empty();
        }},
+      {"stages in the graph of a step",
+       [](auto& s) {
+         return s.parallel.pipeline > 1 && s.cuda_graph.impl == GraphImpl::full_iteration;
+       }},
       {"stages in processes",
        [](auto& s) { return s.parallel.pipeline > 1 && s.parallel.transport == Transport::shm; }},
       {"stages with a tied weight and several ranks",
