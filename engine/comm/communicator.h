@@ -92,6 +92,9 @@ class Communicator {
   // A graph that holds transfers was launched on the stream. Launching is no call by itself, since
   // graphs of different ranks hold different transfers; require_matching_transfers() compares them.
   virtual void launched_transfers(const Stream&) {}
+  // All ranks call it when nothing is sent any more. Behind it, memory from which was sent may be
+  // freed.
+  virtual void disconnect() {}
   // The communicator of some of the ranks, ascending, of which this one is one. Each rank asks for
   // its group at the same time; collectives of different groups have no common order.
   virtual std::unique_ptr<Communicator> group(const std::vector<int>&) {

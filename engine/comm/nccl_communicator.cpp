@@ -244,6 +244,13 @@ class NcclCommunicator final : public Communicator {
                       sends ? nullptr : byte.data(), byte.data(), 1);
     }
     stream.synchronize();
+    for (const TransferWay& way : ways) {
+      if (way.from == rank() || way.to == rank()) meet(way);
+    }
+  }
+  void disconnect() override {
+    for (auto& [key, way] : ways_) way.ranks.get()->unmap();
+    barrier();
   }
   // A byte for each rank, by each kind of call that moves rows of experts.
   void connect_exchanges() override {
@@ -266,9 +273,12 @@ class NcclCommunicator final : public Communicator {
     Way& way = ways_.at(key_of(rank(), to, name.purpose));
     const CollectiveCall call = call_of_transfer(name, bytes, stream.name());
     const bool captured = device_.recording() >= 0;
-    if (!captured) store_.send(to, call, {});
     std::optional<Watchdog::Call> calling;
-    if (!captured) calling.emplace(watchdog_, call);
+    if (!captured) {
+      store_.send(to, call,
+                  way.copies ? way.ranks.get()->offer(from) : BackendCommunicator::Words{});
+      calling.emplace(watchdog_, call);
+    }
     stream.exchange({way.ranks.get(), CollectiveKind::send, name, 0, 2, 1}, nullptr, from, bytes);
     device_.count(stream, collectives);
     if (captured) return;
@@ -278,17 +288,22 @@ class NcclCommunicator final : public Communicator {
   void receive(const Stream& stream, const CollectiveName& name, void* to, std::size_t bytes,
                int from) override {
     const CollectiveCall call = call_of_transfer(name, bytes, stream.name());
-    const bool captured = device_.recording() >= 0;
-    if (!captured) require_same_call(rank(), call, from, store_.receive(from, call).call);
     Way& way = ways_.at(key_of(from, rank(), name.purpose));
+    const bool captured = device_.recording() >= 0;
     std::optional<Watchdog::Call> calling;
-    if (!captured) calling.emplace(watchdog_, call);
+    if (!captured) {
+      const Letter letter = store_.receive(from, call);
+      require_same_call(rank(), call, from, letter.call);
+      if (way.copies) way.ranks.get()->accept(letter.data);
+      calling.emplace(watchdog_, call);
+    }
     stream.exchange({way.ranks.get(), CollectiveKind::receive, name, 1, 2, 0}, to, nullptr, bytes);
   }
   void await_sent(const Stream& stream, int to) override {
     for (auto& [key, way] : ways_) {
-      if (std::get<0>(key) == rank() && std::get<1>(key) == to && way.was_used)
-        stream.wait(way.sent);
+      if (std::get<0>(key) != rank() || std::get<1>(key) != to || !way.was_used) continue;
+      stream.wait(way.sent);
+      if (way.copies) stream.await_read(*way.ranks.get());
     }
   }
   void launched_transfers(const Stream& stream) override {
@@ -310,9 +325,27 @@ class NcclCommunicator final : public Communicator {
     OwnedCommunicator ranks;
     Event sent;
     bool was_used = false;
+    bool copies = false;  // The receiver may copy from the sender's memory.
   };
   using WayKey = std::tuple<int, int, std::string>;
   static WayKey key_of(int from, int to, const char* purpose) { return {from, to, purpose}; }
+
+  // Finds out whether the receiver may copy from the sender's memory: each tries the memory of the
+  // other, and the sender decides.
+  void meet(const TransferWay& named) {
+    const bool sends = named.from == rank();
+    const int peer = sends ? named.to : named.from;
+    const CollectiveCall call = call_of_transfer({named.purpose}, 0, "");
+    Way& way = ways_.at(key_of(named.from, named.to, named.purpose));
+    BackendCommunicator& ranks = *way.ranks.get();
+    const auto told = [&] { return store_.receive(peer, call).data; };
+    const BackendCommunicator::Words own = ranks.introduction();
+    if (sends) store_.send(peer, call, own);
+    way.copies = ranks.meet(told());
+    store_.send(peer, call, way.copies ? own : BackendCommunicator::Words{});
+    if (!sends) way.copies = !told().empty();
+    has_shared_ = has_shared_ || way.copies;
+  }
 
   // A call that is not made yet.
   struct Waiting {
@@ -433,7 +466,7 @@ class NcclCommunicator final : public Communicator {
   Store& store_;
   std::vector<Waiting> waiting_;
   bool grouping_ = false;
-  bool has_shared_ = false;  // Some memory is registered with the library.
+  bool has_shared_ = false;  // Some memory is another rank's to read, too.
   CollectiveLedger ledger_;
   Watchdog watchdog_;
   OwnedCommunicator ranks_;

@@ -11,6 +11,7 @@
 #include "engine/cuda/call.h"
 #include "engine/cuda/nccl_library.h"
 #include "engine/cuda/nccl_windows.h"
+#include "engine/cuda/peer_copies.h"
 
 namespace lockstep {
 namespace {
@@ -82,13 +83,45 @@ class NcclRanks final : public BackendCommunicator {
 
   void send(BackendStream* stream, const void* from, std::size_t bytes, int to) override {
     comes(stream, false);
-    nccl_call(nccl_library().send(from, bytes, kNcclInt8, to, comm_, cuda(stream)), "ncclSend");
+    if (std::exchange(by_copy_, false)) {
+      copies_.send(cuda(stream));
+    } else {
+      nccl_call(nccl_library().send(from, bytes, kNcclInt8, to, comm_, cuda(stream)), "ncclSend");
+    }
     made(stream);
   }
   void receive(BackendStream* stream, void* to, std::size_t bytes, int from) override {
     comes(stream, false);
-    nccl_call(nccl_library().receive(to, bytes, kNcclInt8, from, comm_, cuda(stream)), "ncclRecv");
+    if (std::exchange(by_copy_, false)) {
+      copies_.receive(cuda(stream), to, bytes);
+    } else {
+      nccl_call(nccl_library().receive(to, bytes, kNcclInt8, from, comm_, cuda(stream)),
+                "ncclRecv");
+    }
     made(stream);
+  }
+
+  Words introduction() override {
+    return nccl_library().copy_engines_off.empty() ? copies_.introduction() : Words{};
+  }
+  bool meet(const Words& introduction) override {
+    return meets_ = !introduction.empty() && copies_.meet(introduction);
+  }
+  Words offer(const void* from) override {
+    const Words offer = meets_ ? copies_.offer(from) : Words{};
+    by_copy_ = !offer.empty();
+    return offer;
+  }
+  void accept(const Words& offer) override {
+    by_copy_ = !offer.empty();
+    if (by_copy_) copies_.accept(offer);
+  }
+  void await_read(BackendStream* stream) override {
+    if (meets_) copies_.await_read(cuda(stream));
+  }
+  void unmap() noexcept override {
+    copies_.close();
+    meets_ = false;
   }
 
   void begin_group() override {
@@ -174,6 +207,9 @@ class NcclRanks final : public BackendCommunicator {
 
   int size_;
   NcclComm comm_ = nullptr;
+  PeerCopies copies_;
+  bool meets_ = false;                  // Each of the two ranks reaches the other's memory.
+  bool by_copy_ = false;                // The next send or receive.
   std::optional<NcclWindows> windows_;  // For the communicator, once it exists.
   bool measuring_ = false;
   std::vector<Measured> measured_;

@@ -1,21 +1,19 @@
 #include "engine/cuda/nccl_windows.h"
 
-#include <fstream>
 #include <utility>
 
 #include "engine/cuda/call.h"
+#include "engine/cuda/machine.h"
 #include "engine/device/copy_engines.h"
 
 namespace lockstep {
 namespace {
 
-// Ranks reach one another on one machine, which has one boot.
+// Ranks reach one another on one machine.
 std::string reach_of(int size) {
   if (!nccl_library().copy_engines_off.empty() || size < 2 || size > kCopyEnginesMostRanks)
     return "";
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return boot;
+  return this_machine();
 }
 
 }  // namespace

@@ -27,6 +27,21 @@ class BackendCommunicator {
   // Point to point: done when the other rank has made the other of the two.
   virtual void send(BackendStream*, const void*, std::size_t, int) {}
   virtual void receive(BackendStream*, void*, std::size_t, int) {}
+
+  // Two ranks on one machine may do without kernels: the receiver copies from the sender's memory.
+  // Each gives the other what introduction() returns; if meet() returns true on both, the sender
+  // makes an offer() before each send(), and the receiver accepts it before its receive(). An empty
+  // offer says that this transfer is made otherwise. Such a send() is done once the receiver may
+  // read; await_read() has a stream wait until all that was sent is read. Behind unmap() on both
+  // ranks, which comes when nothing is sent any more, memory from which was sent may be freed.
+  using Words = std::vector<std::byte>;
+  virtual Words introduction() { return {}; }
+  virtual bool meet(const Words&) { return false; }
+  virtual Words offer(const void*) { return {}; }
+  virtual void accept(const Words&) {}
+  virtual void await_read(BackendStream*) {}
+  virtual void unmap() noexcept {}
+
   // Calls between these two are one launch, on one stream. It is queued by the second.
   virtual void begin_group() {}
   virtual void end_group() {}

@@ -104,6 +104,8 @@ class Stream {
   void exchange(const Exchange& exchange, void* to, const void* from, std::size_t bytes) const;
   // A graph that holds calls of theirs.
   void launched(BackendCommunicator& ranks) const { ranks.launched(handle_.get()); }
+  // Waits for the reader of what was sent over `ranks` by copies.
+  void await_read(BackendCommunicator& ranks) const { ranks.await_read(handle_.get()); }
   void record(const Event& event, bool external = false) const;
   void wait(const Event& event, bool external = false) const;
   // `what` it is, for a profiler.

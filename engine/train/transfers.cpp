@@ -63,6 +63,7 @@ Transfers::~Transfers() {
       lanes->send.synchronize();
       lanes->receive.synchronize();
     }
+    ranks_.disconnect();
   } catch (...) {  // Another rank has reported the failure.
   }
 }

@@ -79,6 +79,7 @@ class ListingCommunicator final : public Communicator {
   void await_sent(const Stream& stream, int to) override {
     if (!silent) inner_.await_sent(stream, to);
   }
+  void disconnect() override { inner_.disconnect(); }
   // Lists its own calls; `on_group` is told of it, and may silence it.
   std::unique_ptr<Communicator> group(const std::vector<int>& ranks) override;
   std::function<void(ListingCommunicator&)> on_group;

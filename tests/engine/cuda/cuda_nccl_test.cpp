@@ -5,12 +5,16 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
+#include <iterator>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "engine/cuda/call.h"
+#include "engine/cuda/driver.h"
 #include "engine/cuda/nccl.h"
 #include "engine/cuda/nccl_library.h"
 #include "engine/device/window_memory.h"
@@ -46,6 +50,16 @@ cudaError_t make_stream(cudaStream_t* stream, unsigned flags) __asm__("cudaStrea
 cudaError_t synchronize(cudaStream_t stream) __asm__("cudaStreamSynchronize");
 cudaError_t destroy_stream(cudaStream_t stream) __asm__("cudaStreamDestroy");
 cudaError_t memory_left(std::size_t* free, std::size_t* all) __asm__("cudaMemGetInfo");
+cudaError_t allocate(void** memory, std::size_t bytes) __asm__("cudaMalloc");
+cudaError_t release(void* memory) __asm__("cudaFree");
+cudaError_t fill(void* memory, int byte, std::size_t bytes,
+                 cudaStream_t stream) __asm__("cudaMemsetAsync");
+cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                 cudaStream_t stream) __asm__("cudaMemcpyAsync");
+cudaError_t handle_of(cudaIpcMemHandle_t* handle, void* memory) __asm__("cudaIpcGetMemHandle");
+cudaError_t open_handle(void** memory, cudaIpcMemHandle_t handle,
+                        unsigned flags) __asm__("cudaIpcOpenMemHandle");
+cudaError_t close_handle(void* memory) __asm__("cudaIpcCloseMemHandle");
 
 cudaError_t make_event(cudaEvent_t* event) { return *event = nullptr, cudaSuccess; }
 cudaError_t make_event_with(cudaEvent_t* event, unsigned) { return *event = nullptr, cudaSuccess; }
@@ -68,6 +82,28 @@ cudaError_t destroy_stream(cudaStream_t) { return cudaSuccess; }
 cudaError_t memory_left(std::size_t* free, std::size_t* all) {
   return *free = *all = free_bytes, cudaSuccess;
 }
+cudaError_t allocate(void** memory, std::size_t bytes) {
+  return *memory = std::malloc(bytes), cudaSuccess;
+}
+cudaError_t release(void* memory) { return std::free(memory), cudaSuccess; }
+cudaError_t fill(void* memory, int byte, std::size_t bytes, cudaStream_t) {
+  return std::memset(memory, byte, bytes), cudaSuccess;
+}
+cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
+  say("copy " + std::to_string(bytes));
+  return std::memcpy(to, from, bytes), cudaSuccess;
+}
+// A handle holds the address: all is one process here.
+cudaError_t handle_of(cudaIpcMemHandle_t* handle, void* memory) {
+  if (failing == "handle") return cudaErrorInvalidValue;
+  return std::memcpy(handle->reserved, &memory, sizeof memory), cudaSuccess;
+}
+cudaError_t open_handle(void** memory, cudaIpcMemHandle_t handle, unsigned) {
+  if (failing == "open") return cudaErrorPeerAccessUnsupported;
+  say("open");
+  return std::memcpy(memory, handle.reserved, sizeof *memory), cudaSuccess;
+}
+cudaError_t close_handle(void*) { return say("close"), cudaSuccess; }
 }
 
 // ---- The library --------------------------------------------------------------------------------
@@ -126,6 +162,32 @@ NcclLibrary fake_library() {
 }
 NcclLibrary library = fake_library();
 
+// What is known of allocations; any other address is an allocation by itself.
+std::map<CUdeviceptr, std::size_t> allocations;
+std::uint32_t& word(CUdeviceptr at) { return *reinterpret_cast<std::uint32_t*>(at); }
+CudaDriver fake_driver() {
+  CudaDriver driver{};
+  driver.wait_value = [](CUstream, CUdeviceptr at, cuuint32_t value, unsigned) {
+    say((word(at) >= value ? "sees " : "waits for ") + std::to_string(value));
+    return CUDA_SUCCESS;
+  };
+  driver.write_value = [](CUstream, CUdeviceptr at, cuuint32_t value, unsigned) {
+    say("tells " + std::to_string(value));
+    word(at) = value;
+    return CUDA_SUCCESS;
+  };
+  driver.address_range = [](CUdeviceptr* base, std::size_t*, CUdeviceptr at) {
+    const auto behind = allocations.upper_bound(at);
+    *base =
+        behind == allocations.begin() || std::prev(behind)->first + std::prev(behind)->second <= at
+            ? at
+            : std::prev(behind)->first;
+    return CUDA_SUCCESS;
+  };
+  return driver;
+}
+CudaDriver driver = fake_driver();
+
 [[noreturn]] void raise_here(const char* code, const char* call, const std::source_location* at) {
   throw DeviceError(code, call, *at);
 }
@@ -133,6 +195,7 @@ NcclLibrary library = fake_library();
 }  // namespace
 
 const NcclLibrary& nccl_library() { return library; }
+const CudaDriver& cuda_driver() { return driver; }
 void nccl_call(int result, const char* name) {
   if (result != kNcclSuccess)
     cuda_raise(library.error_string(result), name, std::source_location::current());
@@ -152,6 +215,8 @@ class CudaNccl : public testing::Test {
     static const CudaProgram program{raise_here, ""};
     cuda_program = &program;
     library = fake_library();
+    driver = fake_driver();
+    allocations.clear();
     failing = "";
     capturing = false;
     free_bytes = std::size_t{1} << 40;
@@ -280,6 +345,77 @@ TEST_F(CudaNccl, KnowsWhatItHasRoomFor) {
   ranks->reserve(mib(10));
   free_bytes = 0;
   EXPECT_TRUE(ranks->has_room(mib(10)));
+}
+
+// Two ranks that reach each other's memory: this test is both.
+struct Pair {
+  std::unique_ptr<BackendCommunicator> sender, receiver;
+  bool meet() const {
+    return receiver->meet(sender->introduction()) && sender->meet(receiver->introduction());
+  }
+};
+
+// The receiver waits for the sender's word, copies, and says so; no kernel of the library runs.
+TEST_F(CudaNccl, CopiesFromTheSendersMemory) {
+  Pair pair{join(), join()};
+  ASSERT_TRUE(pair.meet());
+  std::vector<int> from{1, 2, 3, 4}, to(4);
+  allocations[reinterpret_cast<CUdeviceptr>(from.data())] = 4 * sizeof(int);
+  said.clear();
+  for (const int first : {0, 2}) {
+    pair.receiver->accept(pair.sender->offer(from.data() + first));
+    EXPECT_EQ(taken(), first == 0 ? std::vector<std::string>{"open"} : std::vector<std::string>{});
+    pair.sender->await_read(kStream);
+    pair.sender->send(kStream, from.data() + first, 2 * sizeof(int), 1);
+    const std::string count = std::to_string(first == 0 ? 1 : 2);
+    const std::string before = std::to_string(first == 0 ? 0 : 1);
+    EXPECT_THAT(taken(), ElementsAre("sees " + before, "tells " + count, "record"));
+    pair.sender->await_read(kStream);
+    EXPECT_THAT(taken(), ElementsAre("waits for " + count));
+    pair.receiver->receive(kStream, to.data() + first, 2 * sizeof(int), 0);
+    EXPECT_THAT(taken(), ElementsAre("sees " + count, "copy 8", "tells " + count, "record"));
+    pair.sender->await_read(kStream);
+    EXPECT_THAT(taken(), ElementsAre("sees " + count));
+  }
+  EXPECT_EQ(from, to);
+  pair.receiver->unmap();
+  EXPECT_THAT(taken(), ElementsAre("close", "close"));  // The allocation, and the flag.
+  pair.sender->unmap();
+  EXPECT_THAT(taken(), ElementsAre("close"));
+}
+
+// An offer may be empty: of memory that cannot be mapped.
+TEST_F(CudaNccl, SendsByKernelsWhatCannotBeMapped) {
+  Pair pair{join(), join()};
+  ASSERT_TRUE(pair.meet());
+  std::vector<int> memory(2);
+  said.clear();
+  failing = "handle";
+  const auto offer = pair.sender->offer(memory.data());
+  EXPECT_TRUE(offer.empty());
+  pair.receiver->accept(offer);
+  pair.sender->send(kStream, memory.data(), 4, 1);
+  pair.receiver->receive(kStream, memory.data() + 1, 4, 0);
+  EXPECT_THAT(taken(), ElementsAre("send", "record", "receive", "record"));
+  failing = "open";
+  EXPECT_THAT(error_of([&] { pair.receiver->accept(pair.sender->offer(memory.data())); }),
+              HasSubstr("LOCKSTEP_COPY_ENGINES=0"));
+}
+
+TEST_F(CudaNccl, DoesNotMeetWhereCopiesAreNotPossible) {
+  Pair pair{join(), join()};
+  failing = "open";
+  EXPECT_FALSE(pair.meet());
+  failing = "";
+  auto words = pair.sender->introduction();
+  words.back() ^= std::byte{1};  // Of another machine.
+  EXPECT_FALSE(pair.receiver->meet(words));
+  EXPECT_FALSE(pair.receiver->meet({}));
+  driver.wait_value = nullptr;  // An old driver.
+  EXPECT_TRUE(pair.sender->introduction().empty());
+  driver = fake_driver();
+  library.copy_engines_off = "LOCKSTEP_COPY_ENGINES=0";
+  EXPECT_TRUE(pair.sender->introduction().empty());
 }
 
 TEST_F(CudaNccl, NamesTheFunctionThatFails) {
