@@ -13,6 +13,7 @@
 #include "scenarios/documents/layout.h"
 #include "scenarios/expert_ranks.h"
 #include "scenarios/fp8.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 
 namespace lockstep {
@@ -436,9 +437,9 @@ constexpr Row kRows[] = {
     {Trait::shared_memory_of_graphs, "shared memory of graphs", kSwitch,
      [](F f) { return f.s.cuda_graph.shared_memory; }},
     {Trait::ranks_in_processes, "ranks in processes", kOutside,
-     [](F f) { return f.s.parallel.data > 1 && f.s.parallel.transport == Transport::shm; }},
+     [](F f) { return ranks_of_run(f.s) > 1 && f.s.parallel.transport == Transport::shm; }},
     {Trait::ranks_over_nccl, "ranks over NCCL", kOutside,
-     [](F f) { return f.s.parallel.data > 1 && f.s.parallel.transport == Transport::nccl; }},
+     [](F f) { return ranks_of_run(f.s) > 1 && f.s.parallel.transport == Transport::nccl; }},
     {Trait::attention_by_cudnn, "attention by cuDNN", kOutside,
      [](F f) { return f.layer("*") && f.s.model.core_attention == CoreAttention::cudnn; }},
     {Trait::fp8, "fp8", kSwitch, [](F f) { return multiplies_fp8(f.s); }},
