@@ -171,9 +171,9 @@ void Transfers::launch(const Ledger& graph, const std::vector<std::uint64_t>& do
   require_matching_transfers(of_replica);
   body();
   ranks_.launched_transfers(compute_);
-  const std::function<void()> release = [this] { release_all(), note_weight_read(); };
-  const std::function<void()> released =
-      faulty<std::function<void()>>("slots-released-in-the-graph-alone", release, [] {});
+  using Call = std::function<void()>;
+  const Call release = [this] { release_all(), note_weight_read(); };
+  const Call released = faulty<Call>("slots-released-in-the-graph-alone", release, [] {});
   released();
 }
 
