@@ -27,9 +27,10 @@ bool has_tile_sizes(const Op& op) {
 inline bool runs_in_tiles(const ScanForward<bf16>& op) {
   return has_tile_sizes(op) && is_vectorizable(op.y);
 }
+// The decays of a chunk take its rows of `rows` as one piece, which must have no gaps.
 inline bool runs_in_tiles(const ScanBackward<bf16>& op) {
   return has_tile_sizes(op) && is_vectorizable(op.dy) && is_vectorizable(op.dxbc) &&
-         is_vectorizable(op.dstates);
+         is_vectorizable(op.dstates) && op.rows.pitch == op.rows.cols;
 }
 
 // ---- Scratch ------------------------------------------------------------------------------------
