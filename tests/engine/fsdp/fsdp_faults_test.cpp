@@ -167,10 +167,10 @@ TEST(FsdpFaults, AreAllFound) {
   std::vector<std::string>
       missed;  // Said at the end: a child begins with the failures of its parent.
   for (const std::string& fault : sharding_faults()) {
-    // Nothing is saved here: fsdp_checkpoint_test, scenario.library.
+    // Nothing is saved or resumed here: fsdp_checkpoint_test, scenario.library.
     if (fault == "checkpoint-overwrites-the-valid-one" ||
         fault == "checkpoint-leaves-pending-amaxes" ||
-        fault == "fp8-shards-not-quantised-at-a-load")
+        fault == "fp8-shards-not-quantised-at-a-load" || fault == "part-of-a-step-in-cut-groups")
       continue;
     // Other calls, the same bits: verify counts them.
     if (fault == "bucket-below-its-bytes" || fault == "prefetch-ignored" ||
