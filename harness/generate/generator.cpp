@@ -377,13 +377,7 @@ void cut_into_stages(Choices& c, bool chunks, std::int64_t most, Scenario& s) {
       chunks ? PipelineSchedule::interleaved : PipelineSchedule::one_forward_one_backward;
   p.schedule = c.one_in(3) ? PipelineSchedule::gpipe : in_turn;
   s.training.in_flight = scheduled_depth(s);
-  // A stage may capture or offload nothing, and then a delay of its rank would delay nothing.
-  for (Scenario::Delay& delay : s.checker.delays) {
-    const bool on_every_stage =
-        delay.stream == DelayStream::compute || delay.stream == DelayStream::loader ||
-        delay.stream == DelayStream::gather || delay.stream == DelayStream::reduce;
-    if (!on_every_stage) delay.rank.reset();
-  }
+  free_ranks_of_delays(s);
 }
 
 // Behind the schedule, which it replaces, for the same reason. At most 8 ranks.
@@ -514,6 +508,15 @@ Swarm draw_swarm(Choices& c) {
   }
   s.long_packs = c.one_in(24);
   return s;
+}
+
+void free_ranks_of_delays(Scenario& s) {
+  for (Scenario::Delay& delay : s.checker.delays) {
+    const bool on_every_stage =
+        delay.stream == DelayStream::compute || delay.stream == DelayStream::loader ||
+        delay.stream == DelayStream::gather || delay.stream == DelayStream::reduce;
+    if (!on_every_stage) delay.rank.reset();
+  }
 }
 
 bool captures_what_it_asks(const Scenario& s) {

@@ -30,6 +30,10 @@ enum class Part : std::uint8_t {
 bool captures_what_it_asks(const Scenario& scenario);
 bool does_what_it_asks(const Scenario& scenario);
 
+// A stage may capture or offload nothing, and then a delay of its rank would delay nothing: such
+// delays become those of any rank.
+void free_ranks_of_delays(Scenario& scenario);
+
 // `hold` is called behind each part and may change the scenario; where it returns false, the draw
 // ends without one.
 using Hold = std::function<bool(Part, Scenario&)>;

@@ -8,7 +8,9 @@
 #include "harness/base/errors.h"
 #include "harness/generate/held.h"
 #include "harness/generate/parts.h"
+#include "scenarios/documents/layout.h"
 #include "scenarios/io/reader.h"
+#include "scenarios/pass_order.h"
 #include "scenarios/rules/legality.h"
 #include "scenarios/schema/schema.h"
 
@@ -46,6 +48,16 @@ std::set<std::string> with_one_freed(Choices& c, std::set<std::string> keys) {
   return keys;
 }
 
+// Fits what is drawn to the schedule of the file: microbatches in flight, and the group of chunks.
+void fit_to_schedule(const std::set<std::string>& keys, Scenario& s) {
+  const bool follows = pieces_of(s) > 1 || s.parallel.schedule == PipelineSchedule::gpipe;
+  if (follows && !keys.contains("parallel.group"))
+    s.parallel.group = std::max(s.parallel.group, s.parallel.pipeline);
+  if (keys.contains("training.in_flight")) return;
+  s.training.in_flight = follows ? scheduled_depth(s)
+                                 : std::min(s.training.in_flight, fewest_microbatches(s.training));
+}
+
 bool is_legal(const Scenario& s, const std::set<std::string>& keys) {
   const bool captures =
       s.cuda_graph.impl == GraphImpl::none || s.cuda_graph.warmup_steps < s.training.steps;
@@ -73,6 +85,13 @@ Likeness::Likeness(Scenario scenario, std::set<std::string> keys)
   for (const Key& key : schema()) {
     if (whole && is_in(key.path, "data")) keys_.insert(key.path);
   }
+  // How experts take their rows: few values of one fit any of another.
+  const std::set<std::string> of_rows{"model.moe.capacity_factor", "model.moe.pad_to_capacity",
+                                      "model.moe.host_sync"};
+  const bool named =
+      std::ranges::any_of(of_rows, [&](const std::string& key) { return keys_.contains(key); });
+  if (named) keys_.insert(of_rows.begin(), of_rows.end());
+  if (keys_.contains("cuda_graph.modules")) keys_.insert("cuda_graph.impl");
 }
 
 Likeness Likeness::of_file(const std::string& path) {
@@ -98,6 +117,8 @@ Scenario Likeness::draw(Choices& choices, const Outside& outside) const {
         const std::optional<Part> part = part_of(key);
         if (part && *part <= upto) find_key(key)->copy(scenario_, to);
       }
+      if (upto >= Part::training) fit_to_schedule(held, to);
+      if (to.parallel.pipeline > 1 && !held.contains("checker.delays")) free_ranks_of_delays(to);
       if (held.contains("numerics")) to.numerics = {numerics};
       to.folder = scenario_.folder;
     };
@@ -108,12 +129,18 @@ Scenario Likeness::draw(Choices& choices, const Outside& outside) const {
       swarm.fp8 = numerics == Numerics::fp8;
     }
     swarm.sharding |= scenario_.parallel.data > 1 && held.contains("parallel.data");
-    // Until there are documents, there is nothing that rules could be held against.
+    // Until there are documents, there is nothing that rules could be held against; and until
+    // graphs are drawn, those of a new scenario are not the case's.
+    const auto fits = [&](Part part, Scenario s) {
+      if (part < Part::data) return true;
+      if (part < Part::graphs) s.cuda_graph.impl = GraphImpl::none;
+      return is_legal(s, held) && is_finite(s, scenario_) &&
+             (part < Part::resumes || does_what_it_asks(s));
+    };
     const std::optional<Scenario> drawn =
         generate_held(choices, swarm, outside, [&](Part part, Scenario& s) {
           copy(part, s);
-          return part < Part::data || (is_legal(s, held) && is_finite(s, scenario_) &&
-                                       (part < Part::resumes || does_what_it_asks(s)));
+          return fits(part, s);
         });
     if (drawn) return *drawn;
   }

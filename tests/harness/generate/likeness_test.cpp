@@ -176,7 +176,7 @@ TEST(Likeness, FitsTheFilesOfTheLibrary) {
     }
   }
   EXPECT_GE(files, 300);
-  EXPECT_LE(own, all / 4) << own << " of " << all;
+  EXPECT_LE(own, all / 16) << own << " of " << all;
   std::printf("%d of %d draws are the file's own\n", own, all);
 }
 
