@@ -27,8 +27,8 @@ bool is_transfer(const ExchangeCall& call) {
          call.exchange.kind == CollectiveKind::receive;
 }
 
-// What both sides of a transfer have in common is what a line says behind its first word: the way,
-// then the transfer.
+// A line names the way behind its first character, then the transfer: both sides of a transfer have
+// the same there.
 constexpr char kSend = '>', kReceive = '<', kBehindWay = '|';
 
 // A way's transfers as one of its two ends has them.

@@ -25,8 +25,8 @@ bool succeeds(cudaError_t error) {
   return error == cudaSuccess;
 }
 
-// Where memory is: in which allocation, and where in it. The machine goes with it, since a handle
-// says nothing on another.
+// A place in an allocation. The words that tell it name the machine too, since the handle says
+// nothing on another.
 struct Place {
   cudaIpcMemHandle_t allocation;
   std::uint64_t offset;

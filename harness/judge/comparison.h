@@ -176,6 +176,8 @@ class StepComparison : public StepListener {
   const std::int64_t phase_;
   const std::vector<std::int64_t> stages_;  // By layer.
 
+  // Positions that one call of the engine takes: room for the loss that follows a forward pass.
+  static constexpr std::int64_t kPerCall = 4;
   std::int64_t calls_ = 0;  // The engine's calls in this step.
   // Position of each microbatch's forward pass, -1 before it.
   std::vector<std::int64_t> forward_order_;

@@ -1,4 +1,4 @@
-// What the two kernels of the gradients in tiles share. A persistent block takes one item after
+// Parts of the two kernels of the gradients in tiles. A persistent block takes one item after
 // another: a group in a chunk. One warpgroup loads the factors of a head while two compute with
 // wgmma. The sums over heads stay in registers, and what the heads of a group share (C B^T) in
 // shared memory.
@@ -210,5 +210,26 @@ __device__ __forceinline__ std::uint32_t& stored_pairs(const ScanBackward<bf16>&
 }
 static_assert(ScratchLayout::kPairs + kBlocks * (kBlocks + 1) / 2 * kWarp <=
               ScratchLayout::kDecays);
+
+// The body of a kernel, behind pdl_begin(): one warpgroup feeds, two compute.
+template <class Shared, class Feeder, class Computer>
+__device__ __forceinline__ void give_gradients(const ScanBackward<bf16>& op) {
+  extern __shared__ __align__(1024) unsigned char gradient_memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(gradient_memory);
+  if (threadIdx.x == 0) shared.init();
+  shared.order.find(op);
+  const auto groups = static_cast<unsigned>(op.groups);
+  if (static_cast<int>(threadIdx.x) < kWarpgroup) {
+    give_registers<kFeederRegisters>();
+    Feeder feeder{{shared, op}};
+    each_part(shared.order, op, groups,
+              [&](const Chunk& chunk, int group) { feeder.feed(chunk, group); });
+  } else {
+    take_registers<kComputerRegisters>();
+    Computer computer{shared, op};
+    each_part(shared.order, op, groups,
+              [&](const Chunk& chunk, int group) { computer.compute(chunk, group); });
+  }
+}
 
 }  // namespace lockstep

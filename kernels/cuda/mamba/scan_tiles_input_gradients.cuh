@@ -173,22 +173,7 @@ struct InputGradientComputer {
 static __global__ void __launch_bounds__(kGradientThreads, 1)
     tile_input_gradients(ScanBackward<bf16> op) {
   pdl_begin();
-  extern __shared__ __align__(1024) unsigned char gradient_memory[];
-  InputGradientsShared& shared = *reinterpret_cast<InputGradientsShared*>(gradient_memory);
-  if (threadIdx.x == 0) shared.init();
-  shared.order.find(op);
-  const auto groups = static_cast<unsigned>(op.groups);
-  if (static_cast<int>(threadIdx.x) < kWarpgroup) {
-    give_registers<kFeederRegisters>();
-    InputGradientFeeder feeder{{shared, op}};
-    each_part(shared.order, op, groups,
-              [&](const Chunk& chunk, int group) { feeder.feed(chunk, group); });
-  } else {
-    take_registers<kComputerRegisters>();
-    InputGradientComputer computer{shared, op};
-    each_part(shared.order, op, groups,
-              [&](const Chunk& chunk, int group) { computer.compute(chunk, group); });
-  }
+  give_gradients<InputGradientsShared, InputGradientFeeder, InputGradientComputer>(op);
 }
 
 }  // namespace lockstep

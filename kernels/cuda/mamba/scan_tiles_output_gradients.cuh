@@ -207,22 +207,7 @@ struct OutputGradientComputer {
 static __global__ void __launch_bounds__(kGradientThreads, 1)
     tile_output_gradients(ScanBackward<bf16> op) {
   pdl_begin();
-  extern __shared__ __align__(1024) unsigned char gradient_memory[];
-  OutputGradientsShared& shared = *reinterpret_cast<OutputGradientsShared*>(gradient_memory);
-  if (threadIdx.x == 0) shared.init();
-  shared.order.find(op);
-  const auto groups = static_cast<unsigned>(op.groups);
-  if (static_cast<int>(threadIdx.x) < kWarpgroup) {
-    give_registers<kFeederRegisters>();
-    OutputGradientFeeder feeder{{shared, op}};
-    each_part(shared.order, op, groups,
-              [&](const Chunk& chunk, int group) { feeder.feed(chunk, group); });
-  } else {
-    take_registers<kComputerRegisters>();
-    OutputGradientComputer computer{shared, op};
-    each_part(shared.order, op, groups,
-              [&](const Chunk& chunk, int group) { computer.compute(chunk, group); });
-  }
+  give_gradients<OutputGradientsShared, OutputGradientFeeder, OutputGradientComputer>(op);
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// What the kernels share in which one warpgroup loads the factors of a head and two compute with
+// Parts of the kernels in which one warpgroup loads the factors of a head and two compute with
 // wgmma: panels of rows by channels, and the sixteen rows of a chunk that a computing warp owns.
 #pragma once
 
