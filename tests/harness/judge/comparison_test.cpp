@@ -368,6 +368,17 @@ TEST_F(ComparisonTest, AJudgeThatWasNotCalledIsVacuous) {
   EXPECT_EQ(run()->judge, JudgeKind::vacuous);
 }
 
+// An eager run that judges over processes knows the parameters of its own stage alone.
+TEST_F(ComparisonTest, AParameterOfAnotherProcessIsNotMissing) {
+  engine_after_ = after_;
+  after_.emplace_back();
+  EXPECT_FALSE(run().has_value());
+  after_.back().name = "norm.weight";
+  ASSERT_TRUE(run());
+  EXPECT_EQ(run()->judge, JudgeKind::weights);
+  EXPECT_EQ(run()->reason, "norm.weight is missing in the engine");
+}
+
 // A rank of a sharded run sees its own microbatches and holds some rows; reports name them as of
 // the whole.
 class SharedStep : public testing::Test {
