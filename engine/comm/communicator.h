@@ -20,6 +20,8 @@ struct TransferWay {
   int from, to;
   const char* purpose;
   int most = 0;  // That are sent and not yet received.
+  // Some are captured, or sent from memory of buffer(): a library makes them if there is one.
+  bool needs_library = false;
 };
 
 class Communicator {

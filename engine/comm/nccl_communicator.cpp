@@ -140,7 +140,8 @@ class NcclCommunicator final : public Communicator {
       const bool fails = std::uncaught_exceptions() > 0;
       const auto busy = [this] {
         return ranks_->busy() || std::ranges::any_of(ways_, [](const auto& way) {
-                 return way.second.ranks.get()->busy();
+                 const Way& one = way.second;
+                 return one.copies->busy() || (one.library && (*one.library)->busy());
                });
       };
       while ((!fails || has_shared_) && busy())
@@ -212,45 +213,32 @@ class NcclCommunicator final : public Communicator {
   }
   BackendCommunicator& library() { return *ranks_.get(); }
 
-  // Each way is a communicator of two ranks by itself: calls of one communicator wait for each
-  // other, on whatever streams, and a send waits for its receiver. NCCL connects two ranks in their
-  // first transfer, in which each host waits for the other's call. In a step these calls come in
-  // different orders and would wait in a circle, so a byte goes each way here, in the order of
-  // `ways` on all ranks.
+  // A way gets a communicator of the library only where copies cannot serve it, which its two ranks
+  // agree on first: the library takes some tenths of a second for each. Both lists of ways are in
+  // the order of `ways` on all ranks, and a rank waits only for one that is at an earlier way or at
+  // the same, so that no ranks wait in a circle. The host waits for the stream in any case: what a
+  // run counts does not depend on the machine.
   void connect(const std::vector<TransferWay>& ways) override {
     const Stream stream(device_, "connect stages");
     const DeviceBuffer byte(device_, 1);
     stream.fill(byte.data(), 0, 1);
     for (const TransferWay& way : ways) {
-      if (way.from != rank() && way.to != rank()) continue;
-      const bool sends = way.from == rank();
-      const CollectiveCall call = call_of_transfer({way.purpose}, 0, "");
-      Letter id;
-      if (sends) {
-        id.data = device_.backend().new_communicator_id();
-        store_.send(way.to, call, id.data);
-      } else {
-        id = store_.receive(way.from, call);
-        require_same_call(rank(), call, way.from, id.call);
-      }
-      const Watchdog::Call calling(watchdog_, call);
-      const auto [made, fresh] = ways_.try_emplace(key_of(way.from, way.to, way.purpose), device_,
-                                                   device_.join(id.data, sends ? 0 : 1, 2));
-      require(fresh, "each way is named once");
-      BackendCommunicator* const ranks = made->second.ranks.get();
-      watchdog_.look_at(ranks);
-      const CollectiveKind kind = sends ? CollectiveKind::send : CollectiveKind::receive;
-      stream.exchange({ranks, kind, {way.purpose}, sends ? 0 : 1, 2, sends ? 1 : 0},
-                      sends ? nullptr : byte.data(), byte.data(), 1);
-    }
-    stream.synchronize();
-    for (const TransferWay& way : ways) {
       if (way.from == rank() || way.to == rank()) meet(way);
     }
+    for (const TransferWay& way : ways) {
+      if (way.from != rank() && way.to != rank()) continue;
+      if (way.needs_library || !way_of(way).has_copies) join(way, stream, byte.data());
+    }
+    stream.synchronize();
   }
   void disconnect() override {
-    for (auto& [key, way] : ways_) way.ranks.get()->unmap();
+    for (auto& [key, way] : ways_) way.copies->unmap();
     barrier();
+  }
+  ConnectedWays connected_ways() const {
+    ConnectedWays count{.all = static_cast<int>(ways_.size())};
+    for (const auto& [key, way] : ways_) count.over_library += way.library.has_value();
+    return count;
   }
   // A byte for each rank, by each kind of call that moves rows of experts.
   void connect_exchanges() override {
@@ -274,12 +262,14 @@ class NcclCommunicator final : public Communicator {
     const CollectiveCall call = call_of_transfer(name, bytes, stream.name());
     const bool captured = device_.recording() >= 0;
     std::optional<Watchdog::Call> calling;
+    BackendCommunicator::Words offer;
+    if (!captured && way.has_copies) offer = way.copies->offer(from);
+    BackendCommunicator* const ranks = offer.empty() ? over_library(way, call) : way.copies.get();
     if (!captured) {
-      store_.send(to, call,
-                  way.copies ? way.ranks.get()->offer(from) : BackendCommunicator::Words{});
+      store_.send(to, call, offer);
       calling.emplace(watchdog_, call);
     }
-    stream.exchange({way.ranks.get(), CollectiveKind::send, name, 0, 2, 1}, nullptr, from, bytes);
+    stream.exchange({ranks, CollectiveKind::send, name, 0, 2, 1}, nullptr, from, bytes);
     device_.count(stream, collectives);
     if (captured) return;
     stream.record(way.sent);
@@ -291,23 +281,28 @@ class NcclCommunicator final : public Communicator {
     Way& way = ways_.at(key_of(from, rank(), name.purpose));
     const bool captured = device_.recording() >= 0;
     std::optional<Watchdog::Call> calling;
+    Letter letter;
     if (!captured) {
-      const Letter letter = store_.receive(from, call);
+      letter = store_.receive(from, call);
       require_same_call(rank(), call, from, letter.call);
-      if (way.copies) way.ranks.get()->accept(letter.data);
+      if (!letter.data.empty()) way.copies->accept(letter.data);
       calling.emplace(watchdog_, call);
     }
-    stream.exchange({way.ranks.get(), CollectiveKind::receive, name, 1, 2, 0}, to, nullptr, bytes);
+    BackendCommunicator* const ranks =
+        letter.data.empty() ? over_library(way, call) : way.copies.get();
+    stream.exchange({ranks, CollectiveKind::receive, name, 1, 2, 0}, to, nullptr, bytes);
   }
   void await_sent(const Stream& stream, int to) override {
     for (auto& [key, way] : ways_) {
       if (std::get<0>(key) != rank() || std::get<1>(key) != to || !way.was_used) continue;
       stream.wait(way.sent);
-      if (way.copies) stream.await_read(*way.ranks.get());
+      if (way.has_copies) stream.await_read(*way.copies.get());
     }
   }
   void launched_transfers(const Stream& stream) override {
-    for (auto& [key, way] : ways_) stream.launched(*way.ranks.get());
+    for (auto& [key, way] : ways_) {
+      if (way.library) stream.launched(*way.library->get());
+    }
   }
   std::unique_ptr<Communicator> group(const std::vector<int>& ranks) override {
     return std::make_unique<NcclCommunicator>(device_, std::make_unique<GroupStore>(store_, ranks));
@@ -321,14 +316,27 @@ class NcclCommunicator final : public Communicator {
  private:
   struct Way {
     Way(Device& device, OwnedCommunicator joined)
-        : ranks(std::move(joined)), sent(device, "sent to a stage") {}
-    OwnedCommunicator ranks;
+        : copies(std::move(joined)), sent(device, "sent to a stage") {}
+    OwnedCommunicator
+        copies;               // Has no library. Where it is not used, the other may have it mapped.
+    bool has_copies = false;  // The receiver may copy from the sender's memory.
+    std::optional<OwnedCommunicator> library;
     Event sent;
     bool was_used = false;
-    bool copies = false;  // The receiver may copy from the sender's memory.
   };
   using WayKey = std::tuple<int, int, std::string>;
   static WayKey key_of(int from, int to, const char* purpose) { return {from, to, purpose}; }
+  Way& way_of(const TransferWay& named) {
+    return ways_.at(key_of(named.from, named.to, named.purpose));
+  }
+  // Throws if the memory of a transfer turns out to be such that no other process can map it, and
+  // nobody said that it might.
+  static BackendCommunicator* over_library(Way& way, const CollectiveCall& call) {
+    if (way.library) return way.library->get();
+    throw DeviceError("cudaErrorNotSupported", text(call) +
+                                                   ", of memory that the receiver cannot map; "
+                                                   "LOCKSTEP_COPY_ENGINES=0 does without");
+  }
 
   // Finds out whether the receiver may copy from the sender's memory: each tries the memory of the
   // other, and the sender decides.
@@ -336,15 +344,48 @@ class NcclCommunicator final : public Communicator {
     const bool sends = named.from == rank();
     const int peer = sends ? named.to : named.from;
     const CollectiveCall call = call_of_transfer({named.purpose}, 0, "");
-    Way& way = ways_.at(key_of(named.from, named.to, named.purpose));
-    BackendCommunicator& ranks = *way.ranks.get();
-    const auto told = [&] { return store_.receive(peer, call).data; };
-    const BackendCommunicator::Words own = ranks.introduction();
+    const auto [made, fresh] =
+        ways_.try_emplace(key_of(named.from, named.to, named.purpose), device_,
+                          device_.join(CommunicatorId{}, sends ? 0 : 1, 2));
+    require(fresh, "each way is named once");
+    Way& way = made->second;
+    watchdog_.look_at(way.copies.get());
+    const auto told = [&] {
+      const Letter letter = store_.receive(peer, call);
+      require_same_call(rank(), call, peer, letter.call);
+      return letter.data;
+    };
+    const BackendCommunicator::Words own = way.copies->introduction();
     if (sends) store_.send(peer, call, own);
-    way.copies = ranks.meet(told());
-    store_.send(peer, call, way.copies ? own : BackendCommunicator::Words{});
-    if (!sends) way.copies = !told().empty();
-    has_shared_ = has_shared_ || way.copies;
+    way.has_copies = way.copies->meet(told());
+    store_.send(peer, call, way.has_copies ? own : BackendCommunicator::Words{});
+    if (!sends) way.has_copies = !told().empty();
+    has_shared_ = has_shared_ || way.has_copies;
+  }
+
+  // Joins a communicator for the way: calls of one communicator wait for each other, on whatever
+  // streams, and a send waits for its receiver. NCCL connects two ranks in their first transfer, in
+  // which each host waits for the other's call. In a step these calls come in different orders and
+  // would wait in a circle, so a byte goes each way here.
+  void join(const TransferWay& named, const Stream& stream, void* byte) {
+    const bool sends = named.from == rank();
+    const CollectiveCall call = call_of_transfer({named.purpose}, 0, "");
+    Letter id;
+    if (sends) {
+      id.data = device_.backend().new_communicator_id();
+      store_.send(named.to, call, id.data);
+    } else {
+      id = store_.receive(named.from, call);
+      require_same_call(rank(), call, named.from, id.call);
+    }
+    const Watchdog::Call calling(watchdog_, call);
+    Way& way = way_of(named);
+    way.library.emplace(device_.join(id.data, sends ? 0 : 1, 2));
+    BackendCommunicator* const ranks = way.library->get();
+    watchdog_.look_at(ranks);
+    const CollectiveKind kind = sends ? CollectiveKind::send : CollectiveKind::receive;
+    stream.exchange({ranks, kind, {named.purpose}, sends ? 0 : 1, 2, sends ? 1 : 0},
+                    sends ? nullptr : byte, byte, 1);
   }
 
   // A call that is not made yet.
@@ -483,6 +524,11 @@ std::unique_ptr<Communicator> make_nccl_communicator(Device& device, Store& stor
 BackendCommunicator* library_of(Communicator& communicator) {
   auto* const nccl = dynamic_cast<NcclCommunicator*>(&communicator);
   return nccl == nullptr ? nullptr : &nccl->library();
+}
+
+ConnectedWays connected_ways(const Communicator& communicator) {
+  const auto* const nccl = dynamic_cast<const NcclCommunicator*>(&communicator);
+  return nccl == nullptr ? ConnectedWays{} : nccl->connected_ways();
 }
 
 }  // namespace lockstep

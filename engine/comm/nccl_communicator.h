@@ -17,4 +17,11 @@ std::unique_ptr<Communicator> make_nccl_communicator(Device& device, Store& stor
 // Returns the NCCL communicator behind it, for measurements; null for any other kind.
 BackendCommunicator* library_of(Communicator& communicator);
 
+// The ways that this rank has connected, and how many of them have an NCCL communicator: all others
+// are served by copies. Zeros for any other kind of communicator.
+struct ConnectedWays {
+  int all = 0, over_library = 0;
+};
+ConnectedWays connected_ways(const Communicator& communicator);
+
 }  // namespace lockstep

@@ -27,7 +27,6 @@
 namespace lockstep {
 namespace {
 
-cudaStream_t cuda(BackendStream* stream) { return reinterpret_cast<cudaStream_t>(stream); }
 cudaEvent_t cuda(BackendEvent* event) { return reinterpret_cast<cudaEvent_t>(event); }
 cudaGraphExec_t cuda(BackendGraph* graph) { return reinterpret_cast<cudaGraphExec_t>(graph); }
 

@@ -9,6 +9,10 @@
 
 namespace lockstep {
 
+struct BackendStream;
+
+inline cudaStream_t cuda(BackendStream* stream) { return reinterpret_cast<cudaStream_t>(stream); }
+
 // Set once by the entry, before any call.
 inline const CudaProgram* cuda_program = nullptr;
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/cuda/call.h"
+#include "engine/cuda/last_call.h"
 #include "engine/cuda/nccl_library.h"
 #include "engine/cuda/nccl_windows.h"
 #include "engine/cuda/peer_copies.h"
@@ -16,22 +17,16 @@
 namespace lockstep {
 namespace {
 
-cudaStream_t cuda(BackendStream* stream) { return reinterpret_cast<cudaStream_t>(stream); }
-
 class NcclRanks final : public BackendCommunicator {
  public:
   NcclRanks(const NcclUniqueId& id, int rank, int size, NcclWindows::Takes takes) : size_(size) {
-    cuda_call(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-    const int result = nccl_library().comm_init_rank(&comm_, size, id, rank);
-    if (result != kNcclSuccess) static_cast<void>(cudaEventDestroy(done_));
-    nccl_call(result, "ncclCommInitRank");
+    nccl_call(nccl_library().comm_init_rank(&comm_, size, id, rank), "ncclCommInitRank");
     windows_.emplace(comm_, size, std::move(takes));
   }
   // Not ncclCommDestroy, which waits for ranks that may be gone.
   ~NcclRanks() override {
     windows_->close();
     nccl_library().comm_abort(comm_);
-    static_cast<void>(cudaEventDestroy(done_));
   }
 
   void all_gather(BackendStream* stream, void* to, const void* from, std::size_t bytes) override {
@@ -83,45 +78,13 @@ class NcclRanks final : public BackendCommunicator {
 
   void send(BackendStream* stream, const void* from, std::size_t bytes, int to) override {
     comes(stream, false);
-    if (std::exchange(by_copy_, false)) {
-      copies_.send(cuda(stream));
-    } else {
-      nccl_call(nccl_library().send(from, bytes, kNcclInt8, to, comm_, cuda(stream)), "ncclSend");
-    }
+    nccl_call(nccl_library().send(from, bytes, kNcclInt8, to, comm_, cuda(stream)), "ncclSend");
     made(stream);
   }
   void receive(BackendStream* stream, void* to, std::size_t bytes, int from) override {
     comes(stream, false);
-    if (std::exchange(by_copy_, false)) {
-      copies_.receive(cuda(stream), to, bytes);
-    } else {
-      nccl_call(nccl_library().receive(to, bytes, kNcclInt8, from, comm_, cuda(stream)),
-                "ncclRecv");
-    }
+    nccl_call(nccl_library().receive(to, bytes, kNcclInt8, from, comm_, cuda(stream)), "ncclRecv");
     made(stream);
-  }
-
-  Words introduction() override {
-    return nccl_library().copy_engines_off.empty() ? copies_.introduction() : Words{};
-  }
-  bool meet(const Words& introduction) override {
-    return meets_ = !introduction.empty() && copies_.meet(introduction);
-  }
-  Words offer(const void* from) override {
-    const Words offer = meets_ ? copies_.offer(from) : Words{};
-    by_copy_ = !offer.empty();
-    return offer;
-  }
-  void accept(const Words& offer) override {
-    by_copy_ = !offer.empty();
-    if (by_copy_) copies_.accept(offer);
-  }
-  void await_read(BackendStream* stream) override {
-    if (meets_) copies_.await_read(cuda(stream));
-  }
-  void unmap() noexcept override {
-    copies_.close();
-    meets_ = false;
   }
 
   void begin_group() override {
@@ -141,9 +104,7 @@ class NcclRanks final : public BackendCommunicator {
   void* allocate(std::size_t bytes) override { return windows_->allocate(bytes); }
   void release(void* memory) noexcept override { windows_->release(memory); }
 
-  void launched(BackendStream* stream) override {
-    cuda_call(cudaEventRecord(done_, cuda(stream)), "cudaEventRecord");
-  }
+  void launched(BackendStream* stream) override { last_.record(stream); }
 
   void measure(bool on) override { measuring_ = on; }
   Spent take_spent() override {
@@ -159,12 +120,7 @@ class NcclRanks final : public BackendCommunicator {
     return spent;
   }
 
-  bool busy() override {
-    const bool busy = cudaEventQuery(done_) == cudaErrorNotReady;
-    // Clears the query's status, which would look like a failed launch of this thread.
-    if (busy) static_cast<void>(cudaGetLastError());
-    return busy;
-  }
+  bool busy() override { return last_.busy(); }
   std::string failure() override {
     int error = kNcclSuccess;
     const int result = nccl_library().comm_get_async_error(comm_, &error);
@@ -202,20 +158,17 @@ class NcclRanks final : public BackendCommunicator {
     group_stream_ = nullptr;
     if (captures(stream)) return;
     if (measuring_) measured_.back().end = recorded(stream);
-    cuda_call(cudaEventRecord(done_, cuda(stream)), "cudaEventRecord");
+    last_.record(stream);
   }
 
   int size_;
   NcclComm comm_ = nullptr;
-  PeerCopies copies_;
-  bool meets_ = false;                  // Each of the two ranks reaches the other's memory.
-  bool by_copy_ = false;                // The next send or receive.
   std::optional<NcclWindows> windows_;  // For the communicator, once it exists.
   bool measuring_ = false;
   std::vector<Measured> measured_;
   bool in_group_ = false;
   BackendStream* group_stream_ = nullptr;  // For the group under way, once it has a call.
-  cudaEvent_t done_ = nullptr;             // After the last call.
+  LastCall last_;
 };
 
 }  // namespace
@@ -230,6 +183,7 @@ CommunicatorId new_nccl_id() {
 
 BackendCommunicator* join_nccl(const CommunicatorId& bytes, int rank, int size,
                                std::function<void(std::int64_t)> takes) {
+  if (bytes.empty()) return std::make_unique<PeerCopies>().release();
   NcclUniqueId id{};
   if (bytes.size() != sizeof id)
     cuda_raise("ncclInvalidArgument", "join_nccl", std::source_location::current());

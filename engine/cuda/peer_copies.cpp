@@ -6,11 +6,16 @@
 #include "engine/cuda/call.h"
 #include "engine/cuda/driver.h"
 #include "engine/cuda/machine.h"
+#include "engine/cuda/nccl_library.h"
 
 namespace lockstep {
 namespace {
 
 using Words = PeerCopies::Words;
+
+[[noreturn]] void refuse() {
+  cuda_raise("cudaErrorNotSupported", "a collective by copies", std::source_location::current());
+}
 
 void driver_call(CUresult result, const char* name) {
   if (result == CUDA_SUCCESS) return;
@@ -48,13 +53,14 @@ bool is_here(const Words& words, Place& place) {
 }  // namespace
 
 PeerCopies::~PeerCopies() {
-  close();
+  unmap();
   if (own_ != nullptr) static_cast<void>(cudaFree(own_));
 }
 
 Words PeerCopies::introduction() {
   const CudaDriver& driver = cuda_driver();
-  if (!driver.wait_value || !driver.write_value || !driver.address_range || this_machine().empty())
+  if (!nccl_library().copy_engines_off.empty() || !driver.wait_value || !driver.write_value ||
+      !driver.address_range || this_machine().empty())
     return {};
   if (own_ == nullptr) {
     void* flag = nullptr;
@@ -91,9 +97,10 @@ Words PeerCopies::offer(const void* from) {
   return words_of(place);
 }
 
-void PeerCopies::send(cudaStream_t stream) {
+void PeerCopies::send(BackendStream* stream, const void*, std::size_t, int) {
   ++count_;
   tell(stream);
+  last_.record(stream);
 }
 
 void PeerCopies::accept(const Words& offer) {
@@ -109,31 +116,38 @@ void PeerCopies::accept(const Words& offer) {
   accepted_ = static_cast<const std::byte*>(base) + place.offset;
 }
 
-void PeerCopies::receive(cudaStream_t stream, void* to, std::size_t bytes) {
+void PeerCopies::receive(BackendStream* stream, void* to, std::size_t bytes, int) {
   ++count_;
   await(stream);
-  cuda_call(cudaMemcpyAsync(to, accepted_, bytes, cudaMemcpyDeviceToDevice, stream),
+  cuda_call(cudaMemcpyAsync(to, accepted_, bytes, cudaMemcpyDeviceToDevice, cuda(stream)),
             "cudaMemcpyAsync");
   tell(stream);
+  last_.record(stream);
 }
 
-void PeerCopies::await(cudaStream_t stream) const {
-  driver_call(cuda_driver().wait_value(stream, address(own_), count_, CU_STREAM_WAIT_VALUE_GEQ),
-              "cuStreamWaitValue32");
+void PeerCopies::await(BackendStream* stream) const {
+  driver_call(
+      cuda_driver().wait_value(cuda(stream), address(own_), count_, CU_STREAM_WAIT_VALUE_GEQ),
+      "cuStreamWaitValue32");
 }
 
 // Behind all that was put on the stream before: the write comes with a fence.
-void PeerCopies::tell(cudaStream_t stream) const {
-  driver_call(
-      cuda_driver().write_value(stream, address(other_), count_, CU_STREAM_WRITE_VALUE_DEFAULT),
-      "cuStreamWriteValue32");
+void PeerCopies::tell(BackendStream* stream) const {
+  driver_call(cuda_driver().write_value(cuda(stream), address(other_), count_,
+                                        CU_STREAM_WRITE_VALUE_DEFAULT),
+              "cuStreamWriteValue32");
 }
 
-void PeerCopies::close() noexcept {
+void PeerCopies::unmap() noexcept {
   for (const auto& [handle, base] : mapped_) static_cast<void>(cudaIpcCloseMemHandle(base));
   mapped_.clear();
   if (other_ != nullptr) static_cast<void>(cudaIpcCloseMemHandle(other_));
   other_ = nullptr;
 }
+
+void PeerCopies::all_gather(BackendStream*, void*, const void*, std::size_t) { refuse(); }
+void PeerCopies::all_to_all(BackendStream*, void*, const void*, std::size_t) { refuse(); }
+void PeerCopies::reduce_scatter(BackendStream*, float*, const float*, std::size_t) { refuse(); }
+void PeerCopies::all_reduce(BackendStream*, float*, std::size_t) { refuse(); }
 
 }  // namespace lockstep

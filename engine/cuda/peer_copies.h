@@ -11,46 +11,53 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <vector>
+
+#include "engine/cuda/last_call.h"
+#include "engine/device/backend_communicator.h"
 
 namespace lockstep {
 
-class PeerCopies {
+// Transfers from one of two ranks to the other, and nothing else.
+class PeerCopies final : public BackendCommunicator {
  public:
-  using Words = std::vector<std::byte>;  // What one process tells the other.
-
   PeerCopies() = default;
   PeerCopies(const PeerCopies&) = delete;
-  ~PeerCopies();  // Waits for nothing.
+  ~PeerCopies() override;  // Waits for nothing.
 
-  // For the other's meet(). Empty where the driver lacks what it takes.
-  Words introduction();
-  // Returns whether this process reaches the memory of the one that introduced itself.
-  bool meet(const Words& introduction);
+  // Empty where copy engines are off, or the driver lacks what it takes.
+  Words introduction() override;
+  bool meet(const Words& introduction) override;
 
-  // The sender. offer() tells the other's accept() where `from` is; it is empty if no other process
-  // can map that memory, and there is no send() then.
-  static Words offer(const void* from);
-  void send(cudaStream_t stream);
-  // The stream waits until the receiver has read all that was sent.
-  void await_read(cudaStream_t stream) const { await(stream); }
+  // Empty if no other process can map that memory, and there is no send() then.
+  Words offer(const void* from) override;
+  void send(BackendStream* stream, const void* from, std::size_t bytes, int to) override;
+  void await_read(BackendStream* stream) override { await(stream); }
 
-  // The receiver, in the order of the offers.
-  void accept(const Words& offer);
-  void receive(cudaStream_t stream, void* to, std::size_t bytes);
+  // In the order of the offers.
+  void accept(const Words& offer) override;
+  void receive(BackendStream* stream, void* to, std::size_t bytes, int from) override;
 
-  // Unmaps the other's memory, once nothing more is sent or received.
-  void close() noexcept;
+  void unmap() noexcept override;
+  bool busy() override { return last_.busy(); }
+  std::string failure() override { return ""; }
+
+  // These throw DeviceError.
+  void all_gather(BackendStream* stream, void* to, const void* from, std::size_t bytes) override;
+  void all_to_all(BackendStream* stream, void* to, const void* from, std::size_t bytes) override;
+  void reduce_scatter(BackendStream* stream, float* to, const float* from,
+                      std::size_t bytes) override;
+  void all_reduce(BackendStream* stream, float* data, std::size_t bytes) override;
 
  private:
-  void await(cudaStream_t stream) const;
-  void tell(cudaStream_t stream) const;
+  void await(BackendStream* stream) const;
+  void tell(BackendStream* stream) const;
 
   std::uint32_t* own_ = nullptr;    // What the other has done: how often it has written, or read.
   std::uint32_t* other_ = nullptr;  // The same for the other, in its memory.
   std::uint32_t count_ = 0;         // Transfers so far.
   const void* accepted_ = nullptr;  // For the next receive().
   std::map<std::string, void*> mapped_;  // By the bytes of their handles.
+  LastCall last_;
 };
 
 }  // namespace lockstep

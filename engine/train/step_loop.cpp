@@ -6,20 +6,13 @@
 #include "kernels/core/fault.h"
 #include "kernels/core/require.h"
 #include "kernels/ops/fp8.h"
+#include "scenarios/documents/layout.h"
 #include "scenarios/rules/check.h"
 #include "scenarios/rules/legality.h"
 #include "scenarios/schema/words.h"
 
 namespace lockstep {
 namespace {
-
-int most_microbatches(const Scenario::Training& training) {
-  std::int64_t most = training.microbatches;
-  for (const Scenario::MicrobatchChange& change : training.change_microbatches_at) {
-    most = std::max(most, change.microbatches);
-  }
-  return static_cast<int>(most);
-}
 
 const Scenario& require_built(const Scenario& scenario) {
   require(check_built(scenario).empty(), "all that the scenario asks for is built");
@@ -74,8 +67,7 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
       transfers_(all == nullptr ? nullptr
                                 : std::make_unique<Transfers>(
                                       compute_, *all, static_cast<int>(scenario.parallel.data),
-                                      chunks_, model_->slots(), scenario.model.tied_embedding,
-                                      most_microbatches(scenario.training))),
+                                      model_->slots(), ways_between_stages(scenario))),
       loader_(device, pack_shape(scenario), pack_capacities(scenario).back(),
               most_microbatches(scenario.training),
               holds(scenario.checker.poison, Poison::staging)),

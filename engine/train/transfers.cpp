@@ -5,6 +5,7 @@
 #include "engine/comm/graph_calls.h"
 #include "kernels/core/at.h"
 #include "kernels/core/fault.h"
+#include "scenarios/documents/layout.h"
 
 namespace lockstep {
 namespace {
@@ -12,30 +13,35 @@ namespace {
 constexpr const char *kOutput = "activations", *kGradient = "gradients",
                      *kHeadGradient = "head gradient", *kWeight = "tied weight";
 
-// All ways between the stages of each replica.
-std::vector<TransferWay> ways(int data, int stages, int chunks, bool tied, int microbatches) {
-  const bool wraps = chunks > 1;
-  const int most = chunks * microbatches;
+}  // namespace
+
+std::vector<TransferWay> ways_between_stages(const Scenario& scenario) {
+  const Scenario::Parallel& parallel = scenario.parallel;
+  const auto data = static_cast<int>(parallel.data), stages = static_cast<int>(parallel.pipeline);
+  const auto microbatches = static_cast<int>(most_microbatches(scenario.training));
+  const int most = static_cast<int>(parallel.chunks) * microbatches;
+  const bool captured = scenario.cuda_graph.impl == GraphImpl::full_iteration;
   std::vector<TransferWay> all;
   for (int stage = 0; stage < stages; ++stage) {
     const int next = (stage + 1) % stages;
-    if (next == 0 && !wraps) continue;
+    if (next == 0 && parallel.chunks == 1) continue;
     for (int d = 0; d < data; ++d) {
       const int here = stage * data + d, there = next * data + d;
-      all.insert(all.end(), {{here, there, kOutput, most}, {there, here, kGradient, most}});
+      all.insert(all.end(), {{here, there, kOutput, most, captured},
+                             {there, here, kGradient, most, captured}});
     }
   }
-  for (int d = 0; tied && d < data; ++d) {
+  const bool gathered = data > 1 && scenario.fsdp.strategy != Sharding::no_shard;
+  for (int d = 0; scenario.model.tied_embedding && d < data; ++d) {
     const int last = (stages - 1) * data + d;
-    all.insert(all.end(), {{last, d, kHeadGradient, microbatches}, {d, last, kWeight, 1}});
+    all.insert(all.end(),
+               {{last, d, kHeadGradient, microbatches, captured}, {d, last, kWeight, 1, gathered}});
   }
   return all;
 }
 
-}  // namespace
-
-Transfers::Transfers(const Stream& compute, Communicator& ranks, int data,
-                     const std::vector<Chunk>& chunks, int slots, bool tied, int microbatches)
+Transfers::Transfers(const Stream& compute, Communicator& ranks, int data, int slots,
+                     const std::vector<TransferWay>& ways)
     : compute_(compute),
       ranks_(ranks),
       data_(data),
@@ -50,7 +56,7 @@ Transfers::Transfers(const Stream& compute, Communicator& ranks, int data,
     free_.push_back(std::make_unique<Event>(compute.device(), "slot is free"));
   release_all();
   note_weight_read();
-  ranks_.connect(ways(data, stages_, static_cast<int>(chunks.size()), tied, microbatches));
+  ranks_.connect(ways);
 }
 
 Transfers::~Transfers() {

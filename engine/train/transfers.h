@@ -12,15 +12,20 @@
 #include "engine/comm/communicator.h"
 #include "engine/plan/chunks.h"
 #include "engine/tensors/memory_range.h"
+#include "scenarios/scenario.h"
 
 namespace lockstep {
 
+// All ways of a run, in the order in which all ranks connect them. A library makes what passes send
+// in the graph of a step, and what is sent from a gathered weight.
+std::vector<TransferWay> ways_between_stages(const Scenario& scenario);
+
 class Transfers {
  public:
-  // `ranks` are all of the run; `data` are those of a stage. `tied`: embedding and head share a
-  // weight. `slots`: of all chunks of this stage. `microbatches`: the most of a step.
-  Transfers(const Stream& compute, Communicator& ranks, int data, const std::vector<Chunk>& chunks,
-            int slots, bool tied, int microbatches);
+  // `ranks` are all of the run; `data` is the number of those of a stage, `slots` that of all
+  // chunks of this one.
+  Transfers(const Stream& compute, Communicator& ranks, int data, int slots,
+            const std::vector<TransferWay>& ways);
   Transfers(const Transfers&) = delete;
   ~Transfers();  // Waits until the others have read what was sent to them.
 

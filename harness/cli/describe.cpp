@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "engine/nn/attention.h"
+#include "engine/train/transfers.h"
 #include "harness/base/options.h"
 #include "harness/base/subprocess.h"
 #include "harness/base/terminal.h"
@@ -117,6 +118,11 @@ void write_stages(std::ostringstream& out, const Scenario& scenario) {
   }
   for (std::int64_t d = 0; d < data; ++d)
     out << "  replica " << d << ": ranks " << ranks_text(d, data, stages) << "\n";
+  if (scenario.parallel.transport != Transport::nccl) return;
+  const std::vector<TransferWay> ways = ways_between_stages(scenario);
+  out << "  transfers: " << ways.size() << " ways from rank to rank, "
+      << std::ranges::count(ways, true, &TransferWay::needs_library)
+      << " with an NCCL communicator on any machine, the others only where copies are impossible\n";
 }
 
 // The ranks that share experts, those that have the same, and what a rank keeps of each; "" where

@@ -27,6 +27,7 @@ void time_mode(const Scenario& scenario, const std::string& device_kind, const L
     ListingCommunicator listing(communicator);
     Trainer trainer(device, scenario, *data,
                     {.dry_run_ledger = false, .listener = nullptr, .communicator = &listing});
+    own.ways = connected_ways(communicator);
     for (std::int64_t i = 0; i < scenario.cuda_graph.warmup_steps; ++i) trainer.step();
     own.step = time_rank_steps(trainer, communicator, host, budget).step;
     listing.transfers = {};

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/comm/nccl_communicator.h"
 #include "harness/judge/local_ranks.h"
 #include "scenarios/scenario.h"
 
@@ -22,6 +23,7 @@ struct PipelineTimes {
   std::vector<double> work;  // Each stage alone, which waits for no other.
   std::int64_t sends = 0;    // In a step, by the stage that sends most.
   double bytes = 0;
+  ConnectedWays ways = {};  // The first stage's; zeros where the stages take turns.
 
   double most_work() const;
   // The time in which the stage with most work waits, as a share of that work, and what it is if

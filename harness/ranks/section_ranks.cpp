@@ -29,6 +29,8 @@ boost::json::object to_json(const PipelineTimes& one) {
   row["bubble"] = one.bubble();
   row["above_ideal"] = one.above_ideal();
   row["exposed_seconds"] = one.exposed();
+  row["ways"] = one.ways.all;
+  row["ways_over_nccl"] = one.ways.over_library;
   return row;
 }
 
@@ -53,10 +55,10 @@ void print_pipeline(const PipelineTimes& one) {
   }
   print_fitted(
       formatted("%-*s bubble %.1f %% of the most work, ideal %.1f %%: %.1f %% of a step "
-                "above it%s; transfers exposed %.3f ms\n",
+                "above it%s; transfers exposed %.3f ms; of %d ways %d over NCCL\n",
                 width, "", one.bubble() * 100, one.ideal() * 100, one.above_ideal() * 100,
                 one.above_ideal() > PipelineTimes::kMostAboveIdeal ? ", MORE THAN 5 %" : "",
-                one.exposed() * 1e3),
+                one.exposed() * 1e3, one.ways.all, one.ways.over_library),
       kPipelineWidth);
 }
 

@@ -36,6 +36,7 @@ class FakeRanks final : public BackendCommunicator {
   static inline std::string reached;  // Where this rank's memory is.
   static inline bool roomy = true;
   static inline std::size_t introduced = 0;  // The bytes by which a rank introduces itself.
+  static inline std::size_t offered = 1;     // The bytes of an offer.
   std::string reach() const override { return reached; }
   bool has_room(std::size_t) const override { return roomy; }
   void reserve(std::size_t) override { said += 'a'; }
@@ -64,7 +65,7 @@ class FakeRanks final : public BackendCommunicator {
   void receive(BackendStream*, void*, std::size_t, int) override { said += 'v'; }
   Words introduction() override { return Words(introduced); }
   bool meet(const Words& other) override { return !other.empty(); }
-  Words offer(const void*) override { return said += 'o', Words(1); }
+  Words offer(const void*) override { return said += 'o', Words(offered); }
   void accept(const Words& offer) override { said += offer.empty() ? '-' : 'a'; }
   void await_read(BackendStream*) override { said += 'w'; }
   void unmap() noexcept override { said += 'u'; }
@@ -84,15 +85,18 @@ class FakeRanks final : public BackendCommunicator {
   std::atomic<int> calls_ = 0;
 };
 
-// The simulator, with that library.
+// The simulator, with that library. Two ranks that send by copies join without an id.
 class WithLibrary final : public Backend {
  public:
   explicit WithLibrary(Library library) : library_(library) {}
+  static inline int joined = 0;  // Communicators of the library.
   CommunicatorId new_communicator_id() override { return CommunicatorId(128, std::byte{7}); }
   BackendCommunicator* join_communicator(const CommunicatorId& id, int rank, int size) override {
+    if (id.empty() && size == 2) return new FakeRanks(Library::works, *sim_, size);
     if (id != CommunicatorId(128, std::byte{7}) || rank >= size)
       throw DeviceError("ncclInvalidArgument", "join");
     while (library_ == Library::never_joins) ::pause();
+    ++joined;
     return new FakeRanks(library_, *sim_, size);
   }
 

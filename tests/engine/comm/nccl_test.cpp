@@ -95,18 +95,96 @@ TEST(Nccl, MakesTogetherWhatIsCalledTogether) {
   for (const Ended& one : racy) EXPECT_THAT(one.words, HasSubstr("write after write"));
 }
 
-// A library that connects two ranks in their first transfer does so here, where both make it.
+// A library that connects two ranks in their first transfer does so here, where both make it. Where
+// copies serve, it is not asked at all, unless it must be there for what copies cannot do.
 TEST(Nccl, ConnectsEachWayByATransferBeforeTheFirstStep) {
+  struct Case {
+    bool meets, weight_needs_library;
+    int joined;
+    std::string said_by_0, said_by_1;
+  };
+  for (const Case& one : {Case{false, false, 3, "svs", "vsv"}, Case{false, true, 3, "svs", "vsv"},
+                          Case{true, true, 1, "s", "v"}, Case{true, false, 0, "", ""}}) {
+    const TemporaryFolder folder;
+    const auto ended =
+        ended_of(Library::works, 20, folder, [&](Communicator& c, auto&, auto&, auto&, auto&) {
+          FakeRanks::said = "";
+          FakeRanks::introduced = one.meets;
+          const int before = WithLibrary::joined;
+          c.connect({{0, 1, "activation", 1},
+                     {1, 0, "gradient", 1},
+                     {0, 1, "weight", 1, one.weight_needs_library}});
+          if (FakeRanks::said != (c.rank() == 0 ? one.said_by_0 : one.said_by_1))
+            throw std::runtime_error(FakeRanks::said);
+          const int joined = WithLibrary::joined - before;
+          if (joined != one.joined || connected_ways(c).over_library != joined ||
+              connected_ways(c).all != 3)
+            throw std::runtime_error(std::to_string(joined) + " communicators");
+          if (c.collectives != 0) throw std::runtime_error("the byte is counted");
+        });
+    for (const Ended& rank : ended) EXPECT_EQ(rank.status, 0) << rank.words;
+  }
+}
+
+// One of three ranks has copy engines off: its ways alone have communicators of the library. Each
+// rank knows of its own ways only, and none waits for a rank that is not part of a way.
+TEST(Nccl, JoinsForTheWaysThatNeedItAlone) {
   const TemporaryFolder folder;
-  const auto ended =
-      ended_of(Library::works, 20, folder, [](Communicator& c, auto&, auto&, auto&, auto&) {
+  const auto body = [](Communicator& c, auto&, auto&, auto&, auto&) {
+    FakeRanks::introduced = c.rank() != 2;
+    const int before = WithLibrary::joined;
+    c.connect({{0, 1, "activation", 1},
+               {1, 0, "gradient", 1},
+               {1, 2, "activation", 1},
+               {2, 1, "gradient", 1},
+               {2, 0, "activation", 1},
+               {0, 2, "gradient", 1, true}});
+    const int joined = WithLibrary::joined - before, expected = c.rank() == 2 ? 4 : 2;
+    if (joined != expected || connected_ways(c).all != 4)
+      throw std::runtime_error(std::to_string(joined) + " communicators");
+  };
+  for (const Ended& one : ended_of(Library::works, 20, folder, body, 3))
+    EXPECT_EQ(one.status, 0) << one.words;
+}
+
+// A whole run of stages: as many communicators as there are ways that copies do not serve. Eager
+// steps copy where the graph of a step sends over the library.
+TEST(Nccl, HasStagesWithoutTheLibraryWhereCopiesServe) {
+  for (const bool captured : {false, true}) {
+    for (const bool meets : {false, true}) {
+      Scenario s;
+      s.numerics = {Numerics::fp32};
+      s.model.pattern = "M*-M";
+      s.model.tied_embedding = true;
+      s.training.steps = 3;
+      s.training.microbatches = 3;
+      if (captured) s.cuda_graph.impl = GraphImpl::full_iteration;
+      if (captured) s.cuda_graph.modules.clear();
+      s.parallel.pipeline = 2;
+      s.parallel.transport = Transport::nccl;
+      s.training.in_flight = scheduled_depth(s);
+      ASSERT_TRUE(check_legality(s).empty()) << check_legality(s).front().text();
+      const auto data = open_data(s);
+      const TemporaryFolder folder;
+      const auto body = [&](Communicator& c, auto& gather, auto&...) {
+        FakeRanks::introduced = meets;
+        const int before = WithLibrary::joined;
+        Trainer trainer(gather.device(), s, *data, {.communicator = &c});
+        // For activations, two kinds of gradients, and the weight, which no graph sends.
+        const int joined = WithLibrary::joined - before, expected = !meets ? 4 : captured ? 3 : 0;
+        if (joined != expected) throw std::runtime_error(std::to_string(joined) + " communicators");
         FakeRanks::said = "";
-        c.connect({{0, 1, "activation", 1}, {1, 0, "gradient", 1}, {0, 1, "weight", 1}});
-        const std::string expected = c.rank() == 0 ? "svs" : "vsv";
-        if (FakeRanks::said != expected) throw std::runtime_error(FakeRanks::said);
-        if (c.collectives != 0) throw std::runtime_error("the byte is counted");
-      });
-  for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
+        while (trainer.steps_done() < s.training.steps) trainer.step();
+        const auto says = [](char call) { return FakeRanks::said.find(call) != std::string::npos; };
+        if (says('o') != meets) throw std::runtime_error(FakeRanks::said);
+        if (says('l') != captured) throw std::runtime_error("no graph holds transfers");
+        const bool counted = trainer.counters().at(Counter::collectives_in_graphs) > 0;
+        if (counted != captured) throw std::runtime_error("transfers are in no graph");
+      };
+      for (const Ended& one : ended_of(Library::works, 20, folder, body))
+        EXPECT_EQ(one.status, 0) << one.words << captured << meets;
+    }
+  }
 }
 
 // A stage knows of the others' work what comes through its calls. Here the library moves nothing,
@@ -167,6 +245,37 @@ TEST(Nccl, OffersMemoryToARankThatItHasMet) {
                    gather.synchronize();
                  });
     for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
+  }
+}
+
+// Memory that no other process can map goes over the library where the way has it; otherwise the
+// sender says so, and the receiver that it has left.
+TEST(Nccl, SendsOverTheLibraryWhatCannotBeMapped) {
+  for (const bool has_library : {true, false}) {
+    const TemporaryFolder folder;
+    const auto body = [&](Communicator& c, const Stream& gather, auto&, Floats& from, auto&) {
+      FakeRanks::introduced = 1;
+      FakeRanks::offered = 0;
+      c.connect({{0, 1, "weight", 1, has_library}});
+      FakeRanks::said = "";
+      if (c.rank() == 0) {
+        c.send(gather, {"weight"}, from.data(), 16, 1);
+      } else {
+        c.receive(gather, {"weight"}, from.data(), 16, 0);
+      }
+      if (FakeRanks::said != (c.rank() == 0 ? "os" : "v"))
+        throw std::runtime_error(FakeRanks::said);
+      gather.synchronize();
+    };
+    const auto ended = ended_of(Library::works, 20, folder, body);
+    if (has_library) {
+      for (const Ended& one : ended) EXPECT_EQ(one.status, 0) << one.words;
+    } else {
+      EXPECT_THAT(ended[0].words, AllOf(HasSubstr("send of weight"),
+                                        HasSubstr("LOCKSTEP_COPY_ENGINES=0 does without")));
+      EXPECT_EQ(ended[1].status, 4);
+      EXPECT_THAT(ended[1].words, HasSubstr("rank 0 has left"));
+    }
   }
 }
 

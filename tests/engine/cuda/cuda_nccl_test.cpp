@@ -349,7 +349,8 @@ TEST_F(CudaNccl, KnowsWhatItHasRoomFor) {
 
 // Two ranks that reach each other's memory: this test is both.
 struct Pair {
-  std::unique_ptr<BackendCommunicator> sender, receiver;
+  std::unique_ptr<BackendCommunicator> sender{join_nccl({}, 0, 2, {})},
+      receiver{join_nccl({}, 1, 2, {})};
   bool meet() const {
     return receiver->meet(sender->introduction()) && sender->meet(receiver->introduction());
   }
@@ -357,7 +358,8 @@ struct Pair {
 
 // The receiver waits for the sender's word, copies, and says so; no kernel of the library runs.
 TEST_F(CudaNccl, CopiesFromTheSendersMemory) {
-  Pair pair{join(), join()};
+  const Pair pair;
+  EXPECT_THAT(taken(), IsEmpty());  // The library is not asked.
   ASSERT_TRUE(pair.meet());
   std::vector<int> from{1, 2, 3, 4}, to(4);
   allocations[reinterpret_cast<CUdeviceptr>(from.data())] = 4 * sizeof(int);
@@ -384,26 +386,30 @@ TEST_F(CudaNccl, CopiesFromTheSendersMemory) {
   EXPECT_THAT(taken(), ElementsAre("close"));
 }
 
-// An offer may be empty: of memory that cannot be mapped.
-TEST_F(CudaNccl, SendsByKernelsWhatCannotBeMapped) {
-  Pair pair{join(), join()};
+// An offer may be empty: of memory that cannot be mapped. What is no transfer is refused.
+TEST_F(CudaNccl, OffersWhatCanBeMappedAlone) {
+  const Pair pair;
   ASSERT_TRUE(pair.meet());
-  std::vector<int> memory(2);
-  said.clear();
+  std::vector<float> memory(2);
   failing = "handle";
-  const auto offer = pair.sender->offer(memory.data());
-  EXPECT_TRUE(offer.empty());
-  pair.receiver->accept(offer);
-  pair.sender->send(kStream, memory.data(), 4, 1);
-  pair.receiver->receive(kStream, memory.data() + 1, 4, 0);
-  EXPECT_THAT(taken(), ElementsAre("send", "record", "receive", "record"));
+  EXPECT_TRUE(pair.sender->offer(memory.data()).empty());
+  EXPECT_THAT(error_of([&] { pair.sender->all_reduce(kStream, memory.data(), 8); }),
+              HasSubstr("a collective by copies"));
   failing = "open";
   EXPECT_THAT(error_of([&] { pair.receiver->accept(pair.sender->offer(memory.data())); }),
               HasSubstr("LOCKSTEP_COPY_ENGINES=0"));
 }
 
+TEST_F(CudaNccl, SendsAndReceivesByTheLibrary) {
+  auto ranks = join();
+  std::vector<float> memory(2);
+  ranks->send(kStream, memory.data(), 4, 1);
+  ranks->receive(kStream, memory.data() + 1, 4, 1);
+  EXPECT_THAT(taken(), ElementsAre("send", "record", "receive", "record"));
+}
+
 TEST_F(CudaNccl, DoesNotMeetWhereCopiesAreNotPossible) {
-  Pair pair{join(), join()};
+  const Pair pair;
   failing = "open";
   EXPECT_FALSE(pair.meet());
   failing = "";

@@ -87,6 +87,15 @@ TEST_F(CommandLine, DescribesThePiecesOfTheModelAndTheirSlots) {
               HasSubstr("\nschedule: interleaved, groups of 2 microbatches\n"
                         "  piece 0, chunk 0 of stage 0: M*-, slots 3\n"
                         "  piece 1, chunk 1 of stage 0: M-, slots 1\n"));
+  // Activations and gradients both ways; a graph of the step captures all of them.
+  const std::string stages = start +
+                             "parallel: {pipeline: 2, chunks: 2, schedule: interleaved, group: 2, "
+                             "transport: nccl}\ncuda_graph: {impl: ";
+  EXPECT_THAT(run_lockstep("describe " + folder_.file("stages.yaml", stages + "none}\n")).out,
+              HasSubstr("  transfers: 4 ways from rank to rank, 0 with an NCCL communicator"));
+  EXPECT_THAT(
+      run_lockstep("describe " + folder_.file("full.yaml", stages + "full_iteration}\n")).out,
+      HasSubstr("  transfers: 4 ways from rank to rank, 4 with an NCCL communicator"));
 }
 
 TEST_F(CommandLine, DescribesTheRanksThatShareExperts) {
