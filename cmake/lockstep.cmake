@@ -50,7 +50,7 @@ endfunction()
 
 # lockstep_ctest(name COMMAND program arguments... [LABELS ...] [GPUS n] [TIMEOUT s] [SKIPS] [ALONE] [SOURCE]): one entry
 # of ctest, here and in the installed tree. Arguments may hold @ROOT@ (the folder that has scenarios/ and tests/), @BIN@
-# (that of `lockstep`) and @TESTS@ (that of the test programs). Labels: host, gpu, multi_gpu, net, slow, canary. A test for a
+# (that of `lockstep`) and @TESTS@ (that of the test programs). Labels: host, gpu, multi_gpu, net, slow, canary, corrupts. A test for a
 # GPU takes one of CTest's resource specification; one with the label multi_gpu takes GPUS of them (2 if it does not say)
 # where the machine has so many (tests/several_gpus.cmake), and runs alone, since without a specification nobody else
 # would leave them to it. Both are skipped where there are too few. A test with the label net makes machines of its own

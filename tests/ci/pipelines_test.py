@@ -99,7 +99,7 @@ def job_complaints(root, lockstep):
 
 def test_job_runner(root, lockstep):
     """A folder that root made is closed to the steps behind it, and a campaign that is repeated continues or begins anew."""
-    campaign = 'BUDGET="60" DEVICE=sim bash ci/campaign.sh'  # In quotes, the budget stays.
+    campaign = f'BUDGET="{60 * run_job.PATIENCE}" DEVICE=sim bash ci/campaign.sh'  # In quotes, the budget stays.
     if os.geteuid() == 0:
         rows, _ = run_job.run_job(root, "github", "cpu", "nobody", lockstep, [
             "sudo bash ci/build.sh", 'sudo -E ctest --output-junit "$PWD/out/ctest.xml"', campaign])

@@ -25,7 +25,9 @@ STUBS = {
     "nvidia-smi": 'echo "GPU 0: NVIDIA H200 (UUID: GPU-a)"; echo "GPU 1: NVIDIA H200 (UUID: GPU-b)"\n',
 }
 # Campaigns of a second and three cases, in place of what a night takes; those that must draw something take longer.
-LITTLE = ((r"\bBUDGET=\d+(?=.*--with)", "BUDGET=10"), (r"\bBUDGET=\d+(?!.*--with)", "BUDGET=1"), (r"\bCASES=\d+", "CASES=3"))
+# Under a sanitizer all takes longer: tests/support/patience.h.
+PATIENCE = int(os.environ.get("LOCKSTEP_TEST_PATIENCE", "1"))
+LITTLE = ((r"\bBUDGET=\d+(?=.*--with)", f"BUDGET={10 * PATIENCE}"), (r"\bBUDGET=\d+(?!.*--with)", "BUDGET=1"), (r"\bCASES=\d+", "CASES=3"))
 STUBBED_SCRIPTS = {"ci/fuzz_target.sh": 'mkdir -p "$OUT"\n', "ci/gpu.sh": 'mkdir -p "$OUT" && echo held >"$OUT/summary.txt"\n'}
 
 

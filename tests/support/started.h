@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/patience.h"
 #include "tests/support/program.h"
 
 namespace lockstep {
@@ -80,9 +81,9 @@ inline void pause_ms(int milliseconds) {
   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
 }
 
-// Asks every 5 ms for at most 20 s.
+// Asks every 5 ms for at most 20 s, times the patience.
 inline bool comes_true(const std::function<bool()>& condition) {
-  for (int i = 0; i < 4000; ++i) {
+  for (int i = 0; i < 4000 * patience(); ++i) {
     if (condition()) return true;
     pause_ms(5);
   }

@@ -12,6 +12,7 @@
 
 #include "scenarios/io/reader.h"
 #include "tests/harness/campaign/campaign_run.h"
+#include "tests/support/patience.h"
 #include "tests/support/started.h"
 
 namespace lockstep {
@@ -116,18 +117,19 @@ TEST_F(Campaign, ACrashingWorkerIsAVerdictAndNotTheEnd) {
 
 TEST_F(Campaign, AHungWorkerIsKilledAndSaysWhereItWaits) {
   const std::string log = folder_ / "log";
+  const std::string seconds = std::to_string(3 * patience());
   const Ran ran = fuzz(
-      "--seed 1 --count 4 --jobs 2 --plant harness-test-hang --plant-case 2 --timeout 3 --reruns 1 "
-      "--log " +
-      log);
+      "--seed 1 --count 4 --jobs 2 --plant harness-test-hang --plant-case 2 --reruns 1 --timeout " +
+      seconds + " --log " + log);
   EXPECT_EQ(ran.status, 4) << ran.out;
-  EXPECT_THAT(ran.out,
-              HasSubstr("no result within 3 s: running, in pause < lockstep::CampaignJobs::run"));
+  EXPECT_THAT(ran.out, HasSubstr("no result within " + seconds +
+                                 " s: running, in pause < lockstep::CampaignJobs::run"));
   EXPECT_EQ(numbers_of(log), first(4));
   EXPECT_EQ(cases_of(log).at(2).at("judge"), "watchdog");
 }
 
-#ifndef __SANITIZE_ADDRESS__  // The sanitizer's own address space is above any limit.
+// The sanitizers' own address space is above any limit.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_F(Campaign, AWorkerOutOfMemoryIsInfrastructure) {
   const std::string log = folder_ / "log";
   const Ran ran = fuzz("--seed 1 --count 3 --jobs 1 --memory-limit 1 --reruns 1 --log " + log);

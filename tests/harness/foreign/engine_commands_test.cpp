@@ -96,8 +96,9 @@ TEST_F(EngineCommands, ACrossedCaseAsksNothingInVain) {
 
 TEST_F(EngineCommands, AFailureShrinksToTwoDocuments) {
   const std::string small = folder_ / "small.yaml";
-  const Ran shrink = run_lockstep("shrink " + scenario("offload") + " --quiet --relation R7 -o " +
-                                  small + with_engine(kFault));
+  const Ran shrink =
+      run_lockstep("shrink " + scenario("offload") + " --quiet --relation R7 --budget 600 -o " +
+                   small + with_engine(kFault));
   EXPECT_EQ(shrink.status, 0) << shrink.out << shrink.err;
   const ReadResult read = read_scenario_file(small);
   ASSERT_TRUE(read.ok()) << slurp(small);

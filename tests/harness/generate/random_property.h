@@ -27,6 +27,7 @@
 #include "scenarios/rules/legality.h"
 #include "scenarios/rules/offload_modules.h"
 #include "tests/engine/train/training_run.h"
+#include "tests/support/patience.h"
 
 namespace lockstep::test {
 
@@ -90,13 +91,15 @@ inline bool differs_somewhere(const Property& property) {
   return false;
 }
 
-// An engine that aborts, or gives up by itself, has seen it too.
+// An engine that aborts, or gives up by itself, has seen it too; one that does not end has not.
 inline bool is_seen(const char* fault, const Property& property) {
   const auto body = [&] {
     plant_fault(fault);
     return std::string(differs_somewhere(property) ? "differs" : "equal");
   };
-  return run_in_child(body, 60).output != "equal";
+  const ChildEnd end = run_in_child(body, 60 * patience());
+  EXPECT_FALSE(end.timed_out) << fault;
+  return !end.timed_out && end.output != "equal";
 }
 
 // Properties that change the microbatches, the depth or the graphs have one chunk: others of them

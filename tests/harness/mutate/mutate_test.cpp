@@ -15,6 +15,7 @@
 #include "harness/mutate/report.h"
 #include "harness/mutate/systematic.h"
 #include "harness/run/worker.h"
+#include "tests/support/patience.h"
 #include "tests/support/program.h"
 
 namespace lockstep {
@@ -94,7 +95,8 @@ Fault two_cases() {
 
 // The same, in a process of its own: without a fault no run dies, so one that died was struck.
 int strikes(const Fault& fault) {
-  const ChildEnd end = run_in_child([&] { return std::to_string(strikes_here(fault)); }, 60);
+  const ChildEnd end =
+      run_in_child([&] { return std::to_string(strikes_here(fault)); }, 60 * patience());
   return end.finished ? std::stoi(end.output) : 1;
 }
 

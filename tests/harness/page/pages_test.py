@@ -5,6 +5,7 @@ import base64
 import hashlib
 import html.parser
 import http.server
+import os
 import pathlib
 import re
 import shutil
@@ -14,6 +15,7 @@ import tempfile
 import threading
 
 SKIPPED = 77
+PATIENCE = int(os.environ.get("LOCKSTEP_TEST_PATIENCE", "1"))  # tests/support/patience.h
 VOID = {"meta", "input", "br"}
 ELSEWHERE = ("src", "srcset", "action", "data", "poster", "background", "xlink:href", "ping")
 EVIL = "<script>alert(1)</script>\"'&"
@@ -104,7 +106,7 @@ class Pages:
     def run(self, name, statuses, *words):
         out = self.folder / f"{name}.html"
         ran = subprocess.run([self.lockstep, *map(str, words), "--html", str(out)], capture_output=True, text=True, cwd=self.folder,
-                             timeout=300)
+                             timeout=300 * PATIENCE)
         if ran.returncode not in statuses:
             self.failures.append(f"{name}: exit status {ran.returncode}: {ran.stderr}")
             return ""
@@ -188,7 +190,7 @@ class Counting(http.server.BaseHTTPRequestHandler):
 def dom(browser, page):
     words = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--virtual-time-budget=4000",
              "--dump-dom", page.as_uri()]
-    return subprocess.run(words, capture_output=True, text=True, timeout=120).stdout
+    return subprocess.run(words, capture_output=True, text=True, timeout=120 * PATIENCE).stdout
 
 
 def check_browser(lockstep, folder):
@@ -200,7 +202,7 @@ def check_browser(lockstep, folder):
     page = folder / "page.html"
     plain = write(folder / "plain.yaml", EVIL)
     subprocess.run([lockstep, "verify", "--device", "sim", "--quiet", "--plant", "compute-ignores-loaded-event", plain, plain,
-                    "--html", page], capture_output=True, timeout=120)
+                    "--html", page], capture_output=True, timeout=120 * PATIENCE)
     text = page.read_text()
     shown = dom(browser, page)
     if shown.count('<button type="button" class="copy"') != text.count('<pre class="copy"'):

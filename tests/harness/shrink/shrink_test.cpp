@@ -8,6 +8,7 @@
 
 #include "harness/generate/features.h"
 #include "tests/harness/shrink/shrink_case.h"
+#include "tests/support/patience.h"
 #include "tests/support/program.h"
 
 namespace lockstep {
@@ -576,7 +577,7 @@ TEST(Shrink, ShrinksThreePlantedFaults) {
        {"attention-leaks-previous-document", "replay-runs-twice", "adamw-forgets-clip"}) {
     const FoundCase found = find_failure({.device = "sim", .planted = {.engine = fault}}, 77);
     ASSERT_GT(found.scenarios, 0) << fault;
-    shrinks_and_replays(fault, found, 60);
+    shrinks_and_replays(fault, found, 60 * patience());
   }
 }
 
