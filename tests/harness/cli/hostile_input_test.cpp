@@ -7,13 +7,17 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "engine/checkpoint/checkpoint.h"
 #include "harness/base/machine_memory.h"
+#include "harness/report/describe_json.h"
 #include "harness/run/worker.h"
+#include "scenarios/io/reader.h"
 #include "scenarios/syntax/schema_text.h"
 #include "tests/support/program.h"
 
@@ -177,24 +181,45 @@ TEST(HostileInput, ARunThatNeedsMoreMemoryThanThereIsIsRefused) {
   EXPECT_THAT(fuzz.out, HasSubstr("0 violated, 0 broken, 1 gave up"));
 }
 
-// Each file is counted in full, and none comes near the memory of a small machine.
-TEST(HostileInput, NothingOfTheLibraryNeedsMuchMemory) {
-  const TemporaryFolder folder;
-  int files = 0;
+// The files under scenarios/ that can be read, in the order of their paths.
+std::vector<std::string> legal_files() {
+  std::vector<std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(root_path() + "/scenarios")) {
     const std::string path = entry.path().string();
-    if (entry.path().extension() != ".yaml" || path.find("/refused/") != std::string::npos)
-      continue;
-    ASSERT_EQ(run_lockstep("describe --json " + (folder / "a.json") + " " + path).status, 0)
-        << path;
-    const auto described = boost::json::parse(slurp(folder / "a.json"));
+    if (entry.path().extension() == ".yaml" && path.find("/refused/") == std::string::npos)
+      files.push_back(path);
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// Each file is counted in full, and none comes near the memory of a small machine.
+TEST(HostileInput, NothingOfTheLibraryNeedsMuchMemory) {
+  const std::vector<std::string> files = legal_files();
+  EXPECT_GT(files.size(), 100u);
+  for (const std::string& path : files) {
+    const auto described = boost::json::parse(describe_json(read_scenario_file(path)));
+    ASSERT_TRUE(described.at("legal").as_bool()) << path;
     EXPECT_LT(described.at("estimate").at("verify_bytes").as_double(), 1e9) << path;
     EXPECT_TRUE(described.as_object().contains("expected_counters") ||
                 !described.at("built").as_bool())
         << path << " is not counted";
-    ++files;
   }
-  EXPECT_GT(files, 100);
+}
+
+// As the program describes it, which runs two small models of the oracle for each precision: every
+// 16th file, or every LOCKSTEP_DESCRIBED-th.
+TEST(HostileInput, TheLibraryIsDescribed) {
+  const TemporaryFolder folder;
+  const std::vector<std::string> files = legal_files();
+  const char* const wanted = std::getenv("LOCKSTEP_DESCRIBED");
+  const std::size_t step = wanted ? std::stoul(wanted) : 16;
+  for (std::size_t i = 0; i < files.size(); i += step) {
+    const Ran ran = run_lockstep("describe --json " + (folder / "a.json") + " " + files[i]);
+    ASSERT_EQ(ran.status, 0) << files[i] << ran.err;
+    EXPECT_EQ(slurp(folder / "a.json"), describe_json(read_scenario_file(files[i])) + "\n");
+    EXPECT_THAT(ran.out, HasSubstr("legality: legal")) << files[i];
+  }
 }
 
 TEST(HostileInput, MemoryIsThatOfTheMachineAndItsControlGroups) {
