@@ -4,6 +4,7 @@
 
 #include "engine/device/device.h"
 #include "harness/base/errors.h"
+#include "harness/base/interrupts.h"
 #include "harness/base/stopwatch.h"
 #include "harness/explore/explore.h"
 #include "harness/explore/recorder.h"
@@ -59,7 +60,7 @@ ScheduleRate time_schedules(const Program& program, bool pct, double budget) {
       throw WorldError("bench: a schedule of a program without races differs");
     rate.schedules += kBatch;
     rate.seconds = watch.seconds();
-  } while (rate.seconds < budget);
+  } while (rate.seconds < budget && !Interrupts::came());
   return rate;
 }
 

@@ -144,7 +144,7 @@ void measure(const Options& options, const Request& request, const std::string& 
   }
   if (begins("schedules", true)) bench_schedules(budget, rows);
   if (begins("checker", !request.standard)) bench_checker(options, device, rows);
-  if (begins("door", false)) bench_dispatch(200, rows);
+  if (begins("door", false)) bench_dispatch(options.number("cases"), rows);
 }
 
 // A case for each time that was measured, so that a dashboard has its history.
@@ -209,7 +209,7 @@ Options bench_options() {
       "beside bare calls.\n"
       "schedules: those of a small program that run by tags.\n"
       "checker: runs of the file, or of the library, with and without checking.\n"
-      "door: what 200 random cases ask of a device.\n"
+      "door: what random cases ask of a device.\n"
       "offload, memory, precisions, packing, fsdp, pipeline, experts and door are not part of "
       "all.\n"
       "H1 and S1 are the standard models; the oracle is left out for them.",
@@ -232,6 +232,7 @@ Options bench_options() {
       "ranks",
       "fsdp, experts: how many; 0: as many as there are GPUs, at least 2. pipeline: stages; 0: 2",
       0, 0);
+  options.number("cases", "door: how many random ones", 200, 1);
   options.text("json", "write the numbers to this file")
       .text("junit", "write a case for each time to this file, for dashboards")
       .text("html", "draw them on a page for people");

@@ -56,9 +56,6 @@ class Signals : public testing::Test {
     }
   }
 
-  const TemporaryFolder folder_;
-
- private:
   void ends_well(const std::string& words, int signal, int pause) {
     const std::string json = folder_ / "report.json", junit = folder_ / "report.xml";
     const std::string output = folder_ / "output";
@@ -91,6 +88,9 @@ class Signals : public testing::Test {
       EXPECT_EQ(entry.path().filename().string().find(".tmp"), std::string::npos) << entry.path();
   }
 
+  const TemporaryFolder folder_;
+
+ private:
   std::mt19937 random_{20};
 };
 
@@ -132,6 +132,11 @@ TEST_F(Signals, EndTheOracle) {
 }
 
 TEST_F(Signals, EndBench) { ends_well("bench --device sim --section schedules --budget 1000"); }
+
+// It does not ask between its cases, so that it is ended when its time to do so is over.
+TEST_F(Signals, EndWhatDoesNotEndByItself) {
+  ends_well("bench --device sim --section door --cases 1000000", SIGTERM, 300);
+}
 
 }  // namespace
 }  // namespace lockstep

@@ -59,8 +59,11 @@ TEST_P(BenchOnATerminal, FitsEightyColumns) {
 INSTANTIATE_TEST_SUITE_P(Sections, BenchOnATerminal,
                          testing::Values("scenarios", "kernels", "step", "offload", "memory",
                                          "packing", "fsdp", "pipeline", "experts", "schedules",
-                                         "door"),
-                         [](const auto& one) { return std::string(one.param); });
+                                         "door --cases 5"),
+                         [](const auto& one) {
+                           const std::string words = one.param;
+                           return words.substr(0, words.find(' '));
+                         });
 
 TEST(TablesOnATerminal, APipeHasOneLineForARow) {
   const std::string words = "bench --device sim --budget 0.02 --section memory --only shared";
