@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include "harness/inject/fault_table.h"
 #include "kernels/core/at.h"
@@ -206,13 +208,17 @@ INSTANTIATE_TEST_SUITE_P(Ops, EveryOpThatWritesPadding, testing::ValuesIn(ops_th
 // A fault that changes no result of any op is no fault. The seeds are those of the properties
 // above.
 TEST(Faults, EachChangesSomeResult) {
+  std::map<std::pair<std::uint64_t, int>, std::vector<std::byte>>
+      sound;  // As far as any fault needed.
   for (const std::string& name : kernel_faults()) {
     bool seen = false;
-    for (int id = 0; id < AllOps::size && !seen; ++id) {
-      for (std::uint64_t seed = 0; seed < 12 && !seen; ++seed) {
-        const std::vector<std::byte> sound = result_of(id, seed, Fill{});
+    // Each op once before any a second time: most faults show at the first seed of their op.
+    for (std::uint64_t seed = 0; seed < 12 && !seen; ++seed) {
+      for (int id = 0; id < AllOps::size && !seen; ++id) {
+        const auto [place, is_new] = sound.try_emplace({seed, id});
+        if (is_new) place->second = result_of(id, seed, Fill{});
         plant_fault(name);
-        seen = result_of(id, seed, Fill{}) != sound;
+        seen = result_of(id, seed, Fill{}) != place->second;
         plant_fault("");
       }
     }
