@@ -13,6 +13,7 @@
 #include "engine/rendezvous/shared_memory_store.h"
 #include "harness/checker/checker.h"
 #include "tests/engine/comm/collective_program.h"
+#include "tests/engine/comm/graph_transfers.h"
 #include "tests/engine/comm/processes.h"
 #include "tests/support/seed.h"
 
@@ -62,6 +63,23 @@ RC_GTEST_PROP(ShmGraphs, ExchangeWhatTheDefinitionSaysOnEverySchedule, ()) {
   });
   for (const Ended& ended : processes.end()) {
     if (ended.status != 0) RC_FAIL(std::to_string(ended.status) + " " + ended.words);
+  }
+}
+
+// The same program runs over NCCL in tests/engine/cuda/cuda_transfers_test.cpp.
+TEST(ShmGraphs, SendToOneAnotherInGraphsAndBetweenThem) {
+  for (const std::int64_t count : {1, 1000, 70'001}) {
+    const TemporaryFolder folder;
+    const auto segment = SharedMemoryStore::create({folder / "ranks"}, 2);
+    Processes processes(2, [&](int rank) {
+      OneRank one(folder / "ranks", rank, 2, kDeadline);
+      one.communicator->connect(ways_in_a_graph());
+      const auto received = GraphTransfers(*one.communicator, one.device, count).run();
+      if (!one.checker.hazards().empty())
+        throw std::runtime_error(text(one.checker.hazards().front()));
+      return received == GraphTransfers::expected() ? 0 : 2;
+    });
+    for (const Ended& ended : processes.end()) EXPECT_EQ(ended.status, 0) << ended.words;
   }
 }
 
