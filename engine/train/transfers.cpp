@@ -118,6 +118,15 @@ void Transfers::receive_input(const Chunk& chunk, int slot, const Of& of, const 
 
 void Transfers::receive_gradient(const Chunk& chunk, int slot, const Of& of,
                                  const MemoryRange& to) {
+  using Call = std::function<void()>;
+  const Call behind_inputs = [this] {
+    if (compute_.device().recording() < 0) return;
+    forward_.receive.record(forward_.received);
+    backward_.receive.wait(forward_.received);
+  };
+  const Call waits = faulty<Call>(
+      "captured-gradient-waits-for-inputs", [] {}, behind_inputs);
+  waits();
   backward_.receive.wait(*at(free_, slot));
   receive(backward_, name(kGradient, chunk.piece + 1, of), to, chunk.stage_behind());
 }

@@ -25,6 +25,10 @@ struct CheckerOptions {
   std::string mutation = "";
   std::set<Edge> dropped;         // Edges to do without, to see whether they are needed.
   NeededOrder* needed = nullptr;  // Told of the same run, to see which of its order is needed.
+  // Calls of ranks in a graph have no common order: over shared memory a host takes its turn in
+  // each, which hides whether anybody asked for the order. For `needed` alone: what is found is no
+  // hazard.
+  bool without_turns = false;
 };
 
 class Checker : public Observer {

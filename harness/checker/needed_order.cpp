@@ -16,12 +16,10 @@ bool in_groups(Lane lane) {
   return lane != Lane::host && lane != Lane::compute && lane != Lane::loads;
 }
 
-// True for collectives, in graphs too. All collectives of a communicator run in order. Transfers
-// have these names in graphs alone, where a host that waits in them comes to all calls in order.
+// True for collectives, in graphs too: all of a communicator run in order. Transfers do not.
 bool is_exchange(const Work& work) {
   const std::string_view name = work.name;
-  return name.starts_with("all_") || name.starts_with("reduce_scatter") || name == "send" ||
-         name == "receive";
+  return name.starts_with("all_") || name.starts_with("reduce_scatter");
 }
 
 // The host, judges that read, and all that precedes the first step may have any order.
@@ -150,6 +148,11 @@ void NeededOrder::justify(const Item& item, const std::vector<Touch>& touches) {
   const Rank& rank = ranks_[item.work.place.rank];
   needed.join(rank.loaded);
   if (is_exchange(item.work)) needed.join(rank.exchanged);
+  // What comes back of a microbatch has been made of what this rank has sent of it.
+  if (std::string_view(item.work.name) == "receive") {
+    const auto sent = rank.transfers_out.find(item.work.place.microbatch);
+    if (sent != rank.transfers_out.end()) needed.join(sent->second);
+  }
   if (item.lane == Lane::compute) {
     needed.join(rank.throttled);
     needed.join(rank.reused);
@@ -236,6 +239,8 @@ void NeededOrder::note(const Item& item, const Clock& has) {
   const Clock& needed = needed_[item.thread];
   const std::uint64_t time = has.at(item.thread);
   if (is_exchange(item.work)) rank.exchanged.join(needed);
+  if (std::string_view(item.work.name) == "send")
+    rank.transfers_out[item.work.place.microbatch].join(needed);
   if (in_groups(item.lane)) rank.moved.join(needed);
   if (item.lane == Lane::loads) rank.loaded.join(needed);
   if (item.lane == Lane::gathers) begin(rank.gathers, item, time);

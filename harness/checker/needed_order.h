@@ -115,7 +115,8 @@ class NeededOrder {
     Clock throttled;  // The copies out that max_inflight lets compute wait for.
     // Joins of the clocks of all items of a kind so far.
     Clock loaded, moved, exchanged, sent, brought_back, submitted;
-    Clock outside_of_passes;  // `submitted`, up to its last item outside of passes.
+    Clock outside_of_passes;             // `submitted`, up to its last item outside of passes.
+    std::map<int, Clock> transfers_out;  // By microbatch: sends to other stages in graphs.
     std::vector<UnderWay> out, back, gathers;
     Touch last_of_compute;
     int last_layer = -1;  // That compute has worked in.

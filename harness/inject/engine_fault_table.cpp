@@ -40,6 +40,7 @@ constexpr std::array kEngineFaults{
              kNeedsShards},
     FaultRow{"captured-copies-share-an-event", kRace, "hazard; bits"},
     FaultRow{"captured-exchange-of-fewer-rows", kExperts, "bits; hazard; ledger", kNeedsExperts},
+    FaultRow{"captured-gradient-waits-for-inputs", kCost, "costs: need"},
     FaultRow{"captured-output-of-the-microbatch-before", kStale, "bits; hazard"},
     FaultRow{"checkpoint-forgets-moments", kResume, "weights: checkpoint", kFixturesFirst},
     FaultRow{"checkpoint-forgets-the-counts-so-far", kResume, "weights: checkpoint",

@@ -270,9 +270,15 @@ static void add_overlap(Costs& costs, const NeededOrder& order) {
 RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& reference,
                           const SimOptions& sim, bool is_first) {
   return outcome_of([&](RunOutcome& outcome) {
-    NeededOrder needed(declared_order(one.scenario));
+    NeededOrder needed(declared_order(one.scenario)), asked_for(declared_order(one.scenario));
     const bool judges_order = is_first && one.judges_order();
+    const bool takes_turns = judges_order && one.ranks_take_turns_in_graphs();
     Checker checker(one.checker_options(judges_order ? &needed : nullptr));
+    Checker without_turns({.stop = false,
+                           .mutation = "",
+                           .dropped = {},
+                           .needed = &asked_for,
+                           .without_turns = true});
     CallLog log(checker);
     const bool logs = one.options.edges && one.scenario.checker.hazards && is_first;
     Observer* judge = logs ? static_cast<Observer*>(&log) : one.observer(checker);
@@ -281,6 +287,7 @@ RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& referen
     const bool records = is_first && one.options.device == "sim";
     std::vector<Observer*> told;
     if (judge != nullptr) told.push_back(judge);
+    if (takes_turns) told.push_back(&without_turns);
     if (records) told.push_back(&recorder);
     if (is_first && one.counts_costs()) told.push_back(&costs);
     ObserverList list(told);
@@ -294,7 +301,7 @@ RunOutcome unobserved_run(const JudgedCase& one, const ReferenceResults& referen
     }
     if (outcome.holds() || is_of_looks(outcome, checker)) checker.throw_found();
     if (judges_order && outcome.holds()) {
-      outcome.needless = needed.finding();
+      outcome.needless = (takes_turns ? asked_for : needed).finding();
       add_overlap(*outcome.costs, needed);
     }
     if (logs && outcome.holds()) outcome.redundant_edges = redundant_edges(log);

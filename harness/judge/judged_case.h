@@ -44,6 +44,10 @@ struct JudgedCase {
     return counts_costs() && checks_hazards() && options.planted.checker.empty() &&
            scenario.cuda_graph.capture_passes == 0;
   }
+  // Whether the hosts take turns in the calls that a graph holds.
+  bool ranks_take_turns_in_graphs() const {
+    return ranks_are_processes() && scenario.cuda_graph.impl == GraphImpl::full_iteration;
+  }
   bool explores() const {
     return options.device == "sim" && !options.policy && !ranks_are_processes();
   }

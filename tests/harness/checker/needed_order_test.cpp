@@ -277,6 +277,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "on stream compute"},
         NeedlessFault{"delayed-offload-waits-for-all-of-compute", "offload-experts-delayed",
                       "on stream d2h"},
+        NeedlessFault{"captured-gradient-waits-for-inputs", "stages-full-iteration-offloaded",
+                      "is ordered after receive of"},
         NeedlessFault{"reload-begins-at-its-reader", "offload-eager", "beside nothing"},
         NeedlessFault{"reload-waits-for-its-own-pass", "offload-chunks-ahead", "beside nothing"},
         NeedlessFault{"reload-waits-for-its-own-pass", "stages-offloaded", "beside nothing"}));

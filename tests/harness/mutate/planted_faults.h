@@ -48,7 +48,8 @@ inline std::string needs_outside(const std::string& name) {
   const bool in_processes =
       name.starts_with("a-rank-captures-") || name == "captured-calls-in-no-order" ||
       name == "a-collective-ends-with-an-empty-round" ||
-      name == "captured-exchange-of-fewer-rows" || name == "exchange-of-a-region-launched-alone" ||
+      name == "captured-exchange-of-fewer-rows" || name == "captured-gradient-waits-for-inputs" ||
+      name == "exchange-of-a-region-launched-alone" ||
       name == "captured-output-of-the-microbatch-before" ||
       name == "graph-beside-a-transfer-under-way" || name == "slots-released-in-the-graph-alone";
   const bool by_cudnn = name == "max-seqlen-of-the-first-captured-pack" ||
