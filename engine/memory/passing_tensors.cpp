@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-void PassingTensors::add(Device& device, const MemoryPlan& plan, int slot,
+void PassingTensors::add(Device& device, const MemoryPlan& plan, int slot, int last_step,
                          const std::vector<NamedTensor>& names) {
   for (const NamedTensor& named : names) {
     const PlannedTensor* const planned = plan.find(named.name, slot);
@@ -12,7 +12,8 @@ void PassingTensors::add(Device& device, const MemoryPlan& plan, int slot,
     const Life& life = planned->tensor.lives.front();
     if (life.end != life.forward_end) continue;  // The backward pass reads it.
     PinnedBuffer& to = pinned_.emplace_back(device, named.tensor.bytes());
-    copied_.try_emplace({slot, named.name}, Copied{named.tensor, life.end, &to});
+    copied_.try_emplace({slot, named.name},
+                        Copied{named.tensor, std::min(life.end, last_step), &to});
   }
 }
 

@@ -16,8 +16,9 @@ namespace lockstep {
 
 class PassingTensors {
  public:
-  // Adds the named tensors of a slot.
-  void add(Device& device, const MemoryPlan& plan, int slot, const std::vector<NamedTensor>& names);
+  // Adds the named tensors of a slot, whose chunk has `last_step` as the last of its forward pass.
+  void add(Device& device, const MemoryPlan& plan, int slot, int last_step,
+           const std::vector<NamedTensor>& names);
 
   // Behind that step of a forward pass: copies those whose last reader has been submitted, in the
   // order of the stream and so before anything overwrites them.
@@ -29,7 +30,7 @@ class PassingTensors {
  private:
   struct Copied {
     StoredValues from;
-    int step;  // The last that reads it.
+    int step;  // The last of the pass that reads it.
     PinnedBuffer* to;
   };
   std::deque<PinnedBuffer> pinned_;

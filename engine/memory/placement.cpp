@@ -81,7 +81,7 @@ Order by_size(const std::vector<MemoryBlock>& blocks) {
   return falling(blocks, [](const MemoryBlock& block) { return block.bytes; });
 }
 
-bool is_close(std::int64_t bytes, const Peak& peak) { return 20 * bytes <= 21 * peak.bytes; }
+bool is_close(std::int64_t bytes, std::int64_t least) { return 20 * bytes <= 21 * least; }
 
 // The place in the order of the block that ends highest.
 Order::iterator highest(Order& order, const std::vector<MemoryBlock>& blocks,
@@ -95,10 +95,10 @@ Order::iterator highest(Order& order, const std::vector<MemoryBlock>& blocks,
 // that shrinks from attempt to attempt.
 class Search {
  public:
-  Search(const std::vector<MemoryBlock>& blocks, const Peak& peak)
-      : blocks_(blocks), peak_(peak), conflicts_(conflicts_of(blocks)) {}
+  Search(const std::vector<MemoryBlock>& blocks, std::int64_t least)
+      : blocks_(blocks), least_(least), conflicts_(conflicts_of(blocks)) {}
 
-  bool done() const { return !best_.offsets.empty() && is_close(best_.bytes, peak_); }
+  bool done() const { return !best_.offsets.empty() && is_close(best_.bytes, least_); }
   const Placement& best() const { return best_; }
 
   Placement attempt(const Order& order) {
@@ -119,7 +119,7 @@ class Search {
 
  private:
   const std::vector<MemoryBlock>& blocks_;
-  const Peak& peak_;
+  const std::int64_t least_;
   const std::vector<BitSet> conflicts_;
   Placement best_;
 };
@@ -142,11 +142,39 @@ Peak peak_of(const std::vector<MemoryBlock>& blocks, std::int64_t moments) {
   return peak;
 }
 
+std::int64_t bytes_of_pairs(const std::vector<MemoryBlock>& blocks, const Peak& peak) {
+  constexpr std::size_t kMostStarts = 64;
+  const std::vector<BitSet> conflicts = conflicts_of(blocks);
+  const Order order = by_size(blocks);
+  // Adds to `chosen` whatever is in conflict with all of them.
+  const auto grow = [&](Order chosen) {
+    std::int64_t bytes = 0;
+    for (const std::size_t block : chosen) bytes += blocks[block].bytes;
+    for (const std::size_t block : order) {
+      const bool fits = std::all_of(chosen.begin(), chosen.end(), [&](std::size_t other) {
+        return conflicts[block].has(static_cast<std::int64_t>(other));
+      });
+      if (!fits) continue;
+      chosen.push_back(block);
+      bytes += blocks[block].bytes;
+    }
+    return bytes;
+  };
+  Order at_peak;
+  for (std::size_t block = 0; block < blocks.size(); ++block) {
+    if (blocks[block].alive.has(peak.moment)) at_peak.push_back(block);
+  }
+  std::int64_t most = grow(at_peak);
+  for (std::size_t i = 0; i < std::min(kMostStarts, order.size()); ++i)
+    most = std::max(most, grow({order[i]}));
+  return most;
+}
+
 Placement first_fit(const std::vector<MemoryBlock>& blocks) {
   return place_in(by_size(blocks), blocks, conflicts_of(blocks));
 }
 
-Placement place(const std::vector<MemoryBlock>& blocks, const Peak& peak) {
+Placement place(const std::vector<MemoryBlock>& blocks, std::int64_t least) {
   // Each attempt looks at all pairs of blocks.
   constexpr std::int64_t kAttempts = 1000, kMostPairs = 100'000'000;
   const std::int64_t pairs = std::max<std::int64_t>(1, std::ssize(blocks) * std::ssize(blocks));
@@ -155,7 +183,7 @@ Placement place(const std::vector<MemoryBlock>& blocks, const Peak& peak) {
       by_size(blocks),
       falling(blocks, [](const MemoryBlock& block) { return block.alive.count(); }),
       falling(blocks, [](const MemoryBlock& block) { return block.bytes * block.alive.count(); })};
-  Search search(blocks, peak);
+  Search search(blocks, least);
   for (const Order& order : orders) search.attempt(order);
   for (const Order& order : orders) {
     if (!search.done()) search.climb(order, attempts);

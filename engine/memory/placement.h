@@ -41,13 +41,18 @@ struct Peak {
 };
 Peak peak_of(const std::vector<MemoryBlock>& blocks, std::int64_t moments);
 
+// A larger bound than the peak's, if there is one: the bytes of blocks of which every two are alive
+// together, be it never all at once. Found by adding blocks in falling size to those of the peak
+// and to each of the largest blocks.
+std::int64_t bytes_of_pairs(const std::vector<MemoryBlock>& blocks, const Peak& peak);
+
 // First fit, blocks in falling size and equal ones in their order: each lies at the lowest place
 // that no block holds which is alive at the same moment.
 Placement first_fit(const std::vector<MemoryBlock>& blocks);
 
 // The smallest of several placements: first fit in a few orders, and while none is within a
-// twentieth of the peak, a bounded number of attempts in which the highest block is placed sooner.
-// It depends on its arguments alone.
-Placement place(const std::vector<MemoryBlock>& blocks, const Peak& peak);
+// twentieth of `least`, a bounded number of attempts in which the highest block is placed sooner.
+// It depends on its arguments alone. `least`: bytes that no placement goes below.
+Placement place(const std::vector<MemoryBlock>& blocks, std::int64_t least);
 
 }  // namespace lockstep

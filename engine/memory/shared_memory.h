@@ -1,4 +1,4 @@
-// The device memory that the tensors of all slots share (cuda_graph.shared_memory).
+// The device memory that the tensors of all slots of a stage share (cuda_graph.shared_memory).
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,11 @@ namespace lockstep {
 class SharedMemory {
  public:
   // All of it is one buffer of `pool`.
-  SharedMemory(TensorPool& pool, const Scenario& scenario)
-      : plan_(plan_memory(scenario)), memory_(pool.make<std::uint8_t>(1, plan_.bytes)) {}
+  SharedMemory(TensorPool& pool, const Scenario& scenario, int stage)
+      : plan_(plan_memory(scenario, stage)), memory_(pool.make<std::uint8_t>(1, plan_.bytes)) {}
 
-  // The address of a tensor of that slot, or of one of all slots; null if the plan has none.
+  // The address of a tensor of that slot, of all chunks, or of one of all slots; null if the plan
+  // has none.
   void* find(const std::string& name, int slot, std::int64_t bytes);
 
   // Takes away the value of all tensors.

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "engine/memory/time_line.h"
 #include "engine/offload/plan.h"
 #include "engine/plan/expert_buffer.h"
 #include "engine/plan/regions.h"
@@ -16,21 +17,35 @@
 namespace lockstep {
 namespace {
 
-// The segments in which the stages of a layer run. Only those of an `E` may differ.
-struct StageSegments {
+// Where the stages of a layer run forward: their segments, or the steps of these. Only those of an
+// `E` may differ.
+struct LayerStages {
   int router = -1, preprocess = -1, experts = -1;
 };
 
-std::vector<StageSegments> stage_segments(const Scenario& scenario,
-                                          const std::vector<Segment>& list) {
-  std::vector<StageSegments> of_layer(scenario.model.pattern.size());
-  for (int i = 0; i < static_cast<int>(list.size()); ++i) {
-    for (const Part& part : at(list, i).parts) {
-      StageSegments& layer = at(of_layer, part.layer);
-      if (part.has(Stage::router)) layer.router = i;
-      if (part.has(Stage::preprocess)) layer.preprocess = i;
-      if (part.has(Stage::experts)) layer.experts = i;
-    }
+void note(const Segment& segment, int number, std::vector<LayerStages>& of_layer) {
+  for (const Part& part : segment.parts) {
+    LayerStages& layer = at(of_layer, part.layer);
+    if (part.has(Stage::router)) layer.router = number;
+    if (part.has(Stage::preprocess)) layer.preprocess = number;
+    if (part.has(Stage::experts)) layer.experts = number;
+  }
+}
+
+std::vector<LayerStages> segments_of_layers(const Scenario& scenario) {
+  const std::vector<Segment> list = segments(scenario);
+  std::vector<LayerStages> of_layer(scenario.model.pattern.size());
+  for (int i = 0; i < static_cast<int>(list.size()); ++i) note(at(list, i), i, of_layer);
+  return of_layer;
+}
+
+// Layers of other stages have none.
+std::vector<LayerStages> steps_of_layers(const Scenario& scenario, const std::vector<Segment>& list,
+                                         const std::vector<Chunk>& chunks, const TimeLine& line) {
+  std::vector<LayerStages> of_layer(scenario.model.pattern.size());
+  for (const Chunk& chunk : chunks) {
+    for (int i = chunk.first_segment; i < chunk.end_segment; ++i)
+      note(at(list, i), line.step(chunk.number, i - chunk.first_segment), of_layer);
   }
   return of_layer;
 }
@@ -48,34 +63,43 @@ enum class Word : std::uint8_t { stored, wide };  // The precision's type; four 
 
 class Lister {
  public:
-  explicit Lister(const Scenario& scenario)
+  Lister(const Scenario& scenario, int stage)
       : scenario_(scenario),
         model_(scenario.model),
         moe_(scenario.model.moe),
         list_(segments(scenario)),
-        of_layer_(stage_segments(scenario, list_)),
+        chunks_(chunks_of(scenario, list_, stage)),
+        line_(chunks_),
+        of_layer_(steps_of_layers(scenario, list_, chunks_, line_)),
         residual_gradients_(residual_gradients(scenario)),
-        offload_(plan_offload(scenario)),
-        offloaded_(offloaded_names(offload_)),
+        offloads_(plan_offloads(scenario, stage)),
         rows_(scenario.data.pack_length),
         buffer_rows_(ExpertBuffer(scenario).rows),
         owner_rows_(ExpertBuffer(scenario).owner_rows),
         word_(stores_bf16(scenario) ? 2 : 4),
-        head_(static_cast<int>(list_.size())),
-        slots_(static_cast<int>(scenario.training.in_flight)) {}
+        head_(line_.last_forward()) {}
 
   std::vector<LivingTensor> build() {
-    for (slot_ = 0; slot_ < slots_; ++slot_) {
-      list_slot();
-      list_gradients();
+    for (const Chunk& chunk : chunks_) {
+      chunk_ = chunk;
+      offloaded_ = offloaded_names(offload());
+      for (int i = 0; i < chunk.slots; ++i) {
+        slot_ = chunk.first_slot + i;
+        list_slot();
+        list_gradients();
+      }
+      list_bins();
     }
-    list_bins();
     return std::move(tensors_);
   }
 
  private:
   int layers() const { return static_cast<int>(of_layer_.size()); }
-  int backward(int segment) const { return 2 * head_ + 1 - segment; }
+  int backward(int step) const { return line_.backward(step); }
+  int arrival() const { return line_.arrival(chunk_.number); }
+  int departure() const { return line_.departure(chunk_.number); }
+  bool has_other_stages() const { return chunk_.stages > 1; }
+  const OffloadPlan& offload() const { return at(offloads_, chunk_.number); }
   bool passes_norm(int layer) const {
     const std::optional<Fp8Layer> reader = reader_of_norm(at(model_.pattern, layer));
     return reader && passes_input(scenario_, *reader);
@@ -88,19 +112,20 @@ class Lister {
     const std::int64_t bytes = rows * cols * (word == Word::wide ? 4 : word_);
     const auto [place, is_new] = places_.try_emplace({slot_, name}, tensors_.size());
     if (is_new)
-      tensors_.push_back({.name = name, .slot = slot_, .bytes = bytes, .common = common_});
+      tensors_.push_back(
+          {.name = name, .chunk = chunk_.number, .slot = slot_, .bytes = bytes, .common = common_});
     tensors_[place->second].lives.push_back(life);
   }
 
   // ---- Tensors of a slot ------------------------------------------------------------------------
 
-  // Written in the forward pass of a segment, read until that of another.
+  // Written in a forward step, read until another.
   static Life passing(int written, int read) { return {written, read, read}; }
   // Read until the backward pass of a third.
   Life kept(int written, int read, int backward_read) const {
     return {written, read, backward(backward_read)};
   }
-  Life kept(int segment) const { return kept(segment, segment, segment); }
+  Life kept(int step) const { return kept(step, step, step); }
 
   void of_rows(int layer, const char* name, std::int64_t cols, Life life,
                Word word = Word::stored) {
@@ -111,11 +136,13 @@ class Lister {
   }
 
   void list_slot() {
-    add("embedding.out", rows_, model_.hidden, Word::stored, residual(-1));
-    for (int layer = 0; layer < layers(); ++layer) {
+    list_input();
+    for (int layer = chunk_.first_layer; layer < chunk_.end_layer; ++layer) {
       list_layer(layer);
-      of_rows(layer, "out", model_.hidden, residual(layer));
+      const bool is_output = layer + 1 == chunk_.end_layer && !chunk_.is_last;
+      of_rows(layer, "out", model_.hidden, is_output ? output(layer) : residual(layer));
     }
+    if (!chunk_.is_last) return;
     const Life in_both = kept(head_);
     add("final_norm.out", rows_, model_.hidden, Word::stored, in_both);
     add("final_norm.rstd", rows_, 1, Word::wide, in_both);
@@ -125,16 +152,40 @@ class Lister {
     add("loss.sum", rows_, 1, Word::wide, in_both);
   }
 
-  // The residual stream behind a layer, -1 for the embedding. The next layer reads it at both ends
-  // of its forward pass, and its norm at the end of the backward pass.
+  // What the chunk's first layer reads. Of an input that another stage sends no slot shares the
+  // memory, since it comes while other passes run.
+  void list_input() {
+    const bool is_received = has_other_stages() && !chunk_.is_first;
+    const bool is_alone = faulty("received-input-in-shared-memory", is_received, false);
+    if (is_alone) return;
+    const int before = chunk_.first_layer - 1;
+    add(before < 0 ? "embedding.out" : of(before, "out"), rows_, model_.hidden, Word::stored,
+        residual(before));
+  }
+
+  // The residual stream behind a layer, or in front of the chunk's first one. The next layer reads
+  // it at both ends of its forward pass, and its norm at the end of the backward pass.
   Life residual(int layer) const {
-    const int written = layer < 0 ? -1 : at(of_layer_, layer).experts;
+    const bool is_input = layer + 1 == chunk_.first_layer;
+    const int written = is_input ? arrival() : at(of_layer_, layer).experts;
     const bool is_last = layer + 1 == layers();
-    const StageSegments none{head_, head_, head_};
-    const StageSegments& next = is_last ? none : at(of_layer_, layer + 1);
+    const LayerStages none{head_, head_, head_};
+    const LayerStages& next = is_last ? none : at(of_layer_, layer + 1);
     Life life = kept(written, next.experts, next.router);
     life.end = faulty("input-reused-before-the-backward-replay", life.end, life.forward_end);
     return life;
+  }
+
+  // The output of a chunk's last layer. It is copied when the next chunk's pass begins. To another
+  // stage it is sent while other passes run: its gradient comes when it has been read. In an
+  // evaluation the stage waits for that before its next pass.
+  Life output(int layer) const {
+    const int written = at(of_layer_, layer).experts;
+    const Life sent = kept(written, head_, departure());
+    const Life copied = passing(written, line_.arrival(chunk_.number + 1));
+    const Life handed_on = faulty("output-kept-until-its-backward-pass", copied, sent);
+    const Life life = has_other_stages() ? sent : handed_on;
+    return faulty("output-reused-behind-its-pass", life, passing(written, departure()));
   }
 
   void list_layer(int layer) {
@@ -155,7 +206,7 @@ class Lister {
   }
   // The experts' dispatch reads it too.
   Life norm(int layer) const {
-    const StageSegments& s = at(of_layer_, layer);
+    const LayerStages& s = at(of_layer_, layer);
     const Life saved = kept(s.router, s.experts, s.router);
     const bool in_fp8 = multiplies_fp8(scenario_);
     return faulty("fp8-original-input-reused-early", saved,
@@ -200,7 +251,7 @@ class Lister {
   }
 
   void list_experts(int layer) {
-    const StageSegments& s = at(of_layer_, layer);
+    const LayerStages& s = at(of_layer_, layer);
     const Life routing = kept(s.router);
     const int combine = faulty("output-dead-behind-its-graph", s.experts, s.router);
     of_rows(layer, "selected", moe_.top_k, kept(s.router, s.preprocess, s.router), Word::wide);
@@ -208,7 +259,7 @@ class Lister {
     if (moe_.aux_loss.millionths > 0 || moe_.z_loss.millionths > 0) {
       add(of(layer, "slopes"), 1, moe_.experts + 1, Word::wide, routing);
       // Read behind all segments, for the step's sum.
-      add(of(layer, "losses"), 1, 2, Word::wide, passing(s.router, head_));
+      add(of(layer, "losses"), 1, 2, Word::wide, passing(s.router, departure()));
     }
     if (!again(Recompute::moe)) {
       of_rows(layer, "router.logits", moe_.experts, routing, Word::wide);
@@ -229,7 +280,7 @@ class Lister {
     of_rows(layer, "shared_out", model_.hidden, passing(router, combine));
   }
 
-  void list_placement(int layer, const StageSegments& s) {
+  void list_placement(int layer, const LayerStages& s) {
     const Life until_experts = kept(s.preprocess, s.experts, s.experts);
     add(of(layer, "expert_start"), 1, moe_.experts, Word::wide, until_experts);
     add(of(layer, "expert_rows"), 1, moe_.experts, Word::wide, until_experts);
@@ -267,27 +318,29 @@ class Lister {
   // Copies run beside later segments and passes, and what waits for their end are the next writer
   // of the buffer and the copy back alone. So nothing else may ever lie in it.
   void list_bins() {
-    const int bins = static_cast<int>(offload_.sets * std::ssize(offload_.buffers));
+    const int bins = static_cast<int>(offload().sets * std::ssize(offload().buffers));
     for (int bin = 0; bin < bins; ++bin) {
-      const auto buffer = static_cast<int>(bin % std::ssize(offload_.buffers));
-      const std::vector<Life> all{{-1, head_, 2 * head_ + 2}}, read = lives_without_copies(buffer);
-      tensors_.push_back({.name = bin_name(bin),
-                          .bytes = at(offload_.buffers, buffer),
+      const auto buffer = static_cast<int>(bin % std::ssize(offload().buffers));
+      tensors_.push_back({.name = bin_name(chunk_.number, bin),
+                          .chunk = chunk_.number,
+                          .bytes = at(offload().buffers, buffer),
                           .is_buffer = true,
-                          .lives = faulty("tail-of-a-copy-out-forgotten", all, read)});
+                          .is_always_alive = faulty("tail-of-a-copy-out-forgotten", true, false),
+                          .lives = lives_without_copies(buffer)});
     }
   }
-  // For a planted fault: until the last op that reads it, and from its copy back on. That may begin
-  // in the forward pass of another microbatch.
+  // Until the last op that reads it, and from its copy back on, which may begin in the pass before.
   std::vector<Life> lives_without_copies(int buffer) const {
+    const auto step = [&](int own) { return line_.step(chunk_.number, own); };
     std::vector<Life> lives;
-    for (const OffloadGroup& group : offload_.groups) {
+    for (const OffloadGroup& group : offload().groups) {
       for (const OffloadTensor& tensor : group.tensors) {
         if (tensor.buffer != buffer) continue;
-        lives.push_back({tensor.written, group.last_read, group.last_read});
-        const int begin = group.h2d.begin;
-        if (offload_.in_forward(begin)) lives.push_back({begin, begin - 1, head_});
-        lives.push_back({std::max(begin, head_ + 1), head_, group.h2d.end});
+        lives.push_back(passing(step(tensor.written), step(group.last_read)));
+        const int begin = group.h2d.begin, head = offload().segments;
+        if (offload().in_forward(begin))
+          lives.push_back({step(begin), step(begin) - 1, step(head)});
+        lives.push_back({step(std::max(begin, head + 1)), step(head), step(group.h2d.end)});
       }
     }
     return lives;
@@ -295,7 +348,7 @@ class Lister {
 
   // ---- Gradients --------------------------------------------------------------------------------
 
-  // Written in the backward pass of a segment, read until that of an earlier one.
+  // Written in the backward pass of a step, read until that of an earlier one.
   Life gradient(int written, int read) const {
     return {backward(written), backward(written) - 1, backward(read)};
   }
@@ -320,18 +373,30 @@ class Lister {
   }
 
   void list_gradients() {
-    const Life at_head = gradient(head_, head_);
-    add_common("dlogits", "dlogits", rows_, model_.vocab, Word::stored, at_head);
-    add_common("dfinal_norm", "dfinal_norm", rows_, model_.hidden, Word::stored, at_head);
-    for (int layer = layers(); layer >= 0; --layer) {
-      const int written = layer == layers() ? head_ : at(of_layer_, layer).router;
-      const int embedding = -1;
-      const int read = layer == 0 ? embedding : at(of_layer_, layer - 1).router;
-      add_common(residual_gradient_name(at(residual_gradients_, layer)),
-                 residual_gradient_name(layer % 2), rows_, model_.hidden, Word::stored,
-                 gradient(written, read));
-      if (layer < layers()) list_scratch(layer);
+    if (chunk_.is_last) {
+      const Life at_head = gradient(head_, head_);
+      add_common("dlogits", "dlogits", rows_, model_.vocab, Word::stored, at_head);
+      add_common("dfinal_norm", "dfinal_norm", rows_, model_.hidden, Word::stored, at_head);
+      list_residual_gradient(chunk_.end_layer, head_);
+    } else if (!has_other_stages()) {
+      const int written = line_.arrival(chunk_.number + 1);
+      add("output_gradient", rows_, model_.hidden, Word::stored,
+          gradient(faulty("chunk-gradient-reused-before-its-pass", written, departure()),
+                   router_before(chunk_.end_layer)));
     }
+    for (int layer = chunk_.end_layer - 1; layer >= chunk_.first_layer; --layer) {
+      list_residual_gradient(layer, at(of_layer_, layer).router);
+      list_scratch(layer);
+    }
+  }
+  void list_residual_gradient(int layer, int written) {
+    add_common(residual_gradient_name(at(residual_gradients_, layer)),
+               residual_gradient_name(layer % 2), rows_, model_.hidden, Word::stored,
+               gradient(written, router_before(layer)));
+  }
+  // The step of the layer before, or the one in which the chunk's input comes.
+  int router_before(int layer) const {
+    return layer == chunk_.first_layer ? arrival() : at(of_layer_, layer - 1).router;
   }
 
   void list_scratch(int layer) {
@@ -365,7 +430,7 @@ class Lister {
   }
 
   void list_expert_scratch(int layer) {
-    const StageSegments& s = at(of_layer_, layer);
+    const LayerStages& s = at(of_layer_, layer);
     const Life experts = gradient(s.experts, s.experts), router = gradient(s.router, s.router);
     const Life both = gradient(s.experts, s.router);
     const bool shared = moe_.shared_hidden > 0;
@@ -392,15 +457,18 @@ class Lister {
   const Scenario::Model& model_;
   const Scenario::Model::Moe& moe_;
   const std::vector<Segment> list_;
-  const std::vector<StageSegments> of_layer_;
+  const std::vector<Chunk> chunks_;
+  const TimeLine line_;
+  const std::vector<LayerStages> of_layer_;  // In steps of the time line.
   const std::vector<int> residual_gradients_;
-  const OffloadPlan offload_;
-  const std::set<std::string> offloaded_;
+  const std::vector<OffloadPlan> offloads_;
   // A pack has so many, and the experts' buffers of a source and of an owner.
   const std::int64_t rows_, buffer_rows_, owner_rows_;
   const std::int64_t word_;
-  const int head_;  // The number of segments.
-  const int slots_;
+  const int head_;  // The last forward step.
+  // What is being listed.
+  Chunk chunk_;
+  std::set<std::string> offloaded_;
   int slot_ = 0;
   std::string common_;  // The tensor that is added next has it.
   std::map<std::pair<int, std::string>, std::size_t> places_;
@@ -410,7 +478,7 @@ class Lister {
 }  // namespace
 
 std::vector<int> residual_gradients(const Scenario& scenario) {
-  const std::vector<StageSegments> of_layer = stage_segments(scenario, segments(scenario));
+  const std::vector<LayerStages> of_layer = segments_of_layers(scenario);
   const int layers = static_cast<int>(of_layer.size());
   std::vector<int> numbers(layers + 1);
   for (int layer = layers; layer >= 0; --layer) {
@@ -425,10 +493,13 @@ std::string residual_gradient_name(int number) {
   return "residual_gradient." + std::to_string(number);
 }
 
-std::string bin_name(int bin) { return "offload.buffer." + std::to_string(bin); }
+std::string bin_name(int chunk, int bin) {
+  const std::string own = chunk == 0 ? "" : "chunks." + std::to_string(chunk) + ".";
+  return own + "offload.buffer." + std::to_string(bin);
+}
 
-std::vector<LivingTensor> living_tensors(const Scenario& scenario) {
-  return Lister(scenario).build();
+std::vector<LivingTensor> living_tensors(const Scenario& scenario, int stage) {
+  return Lister(scenario, stage).build();
 }
 
 }  // namespace lockstep

@@ -77,13 +77,15 @@ struct Saved {
 // written.
 class SavedMaker {
  public:
-  // `shared`: null if slots share no memory.
+  // `shared`: null if slots share no memory. `slot` counts those of all chunks, `own_slot` those of
+  // the chunk that the offloader serves.
   SavedMaker(TensorPool& pool, const Offloader& offloader, SharedMemory* shared, int slot,
-             std::vector<NamedTensor>& names, std::int64_t rows)
+             int own_slot, std::vector<NamedTensor>& names, std::int64_t rows)
       : pool_(pool),
         offloader_(offloader),
         shared_(shared),
         slot_(slot),
+        own_slot_(own_slot),
         names_(names),
         rows_(rows) {}
   void enter_layer(int layer) { layer_ = layer; }
@@ -140,7 +142,7 @@ class SavedMaker {
   template <class T>
   Tensor<T> place(const std::string& name, std::int64_t rows, std::int64_t cols) {
     const std::int64_t bytes = rows * cols * std::int64_t{sizeof(T)};
-    void* place = offloader_.place(name, slot_, static_cast<std::size_t>(bytes));
+    void* place = offloader_.place(name, own_slot_, static_cast<std::size_t>(bytes));
     if (place == nullptr && shared_ != nullptr) place = shared_->find(name, slot_, bytes);
     return place == nullptr ? pool_.make<T>(rows, cols)
                             : tensor(static_cast<T*>(place), rows, cols);
@@ -154,7 +156,7 @@ class SavedMaker {
   TensorPool& pool_;
   const Offloader& offloader_;
   SharedMemory* const shared_;
-  const int slot_;
+  const int slot_, own_slot_;
   std::vector<NamedTensor>& names_;
   std::int64_t rows_;
   int layer_ = -1;

@@ -80,8 +80,7 @@ Model<T>::Model(Device& device, const Stream& compute, const Offloaders& offload
   dlogits_ = maker.make<T>(rows, config_.vocab);
   dfinal_norm_ = maker.make<T>(rows, config_.hidden);
   for (Slot<T>& slot : slots_) {
-    const Chunk& chunk = at(chunks_, slot.chunk);
-    place_gradients(slot, *at(offloaders, slot.chunk), slot.number - chunk.first_slot, scenario);
+    place_gradients(slot, *at(offloaders, slot.chunk), scenario);
   }
   make_sent(scenario);
   if constexpr (!std::is_same_v<T, float>) {
@@ -226,7 +225,9 @@ Slot<T> Model<T>::make_slot(const Offloader& offloader, const Chunk& chunk, int 
     slot.packs.emplace_back(pool_, shape_, capacities[b], scans[b]);
     slot.packs.back().cudnn = make_cudnn_tables(pool_, capacities[b], max_seqlen);
   }
-  SavedMaker maker(pool_, offloader, shared_, index, slot.names, shape_.rows);
+  SharedMemory* const shared = faulty("later-chunks-keep-memory-of-their-own", shared_,
+                                      chunk.number == 0 ? shared_ : nullptr);
+  SavedMaker maker(pool_, offloader, shared, slot.number, index, slot.names, shape_.rows);
   if (chunk.is_first) {
     slot.embedded = maker.make<T>("embedding.out", EmbeddingForward<T>::kName, config_.hidden);
   } else {
@@ -256,7 +257,7 @@ void Model<T>::make_ends(SavedMaker& maker, const Chunk& chunk, Slot<T>& slot) {
   if (chunk.is_first && keeps_head_gradients())
     slot.head_gradient = pool_.make<float>(config_.vocab, config_.hidden);
   if (!chunk.is_last) {
-    slot.output_gradient = pool_.make<T>(shape_.rows, config_.hidden);
+    slot.output_gradient = maker.make_unnamed<T>("output_gradient", shape_.rows, config_.hidden);
     return;
   }
   slot.final_norm = maker.make<T>("final_norm.out", RmsNormForward<T>::kName, config_.hidden);
@@ -268,17 +269,22 @@ void Model<T>::make_ends(SavedMaker& maker, const Chunk& chunk, Slot<T>& slot) {
 }
 
 template <class T>
-void Model<T>::place_gradients(Slot<T>& slot, const Offloader& offloader, int index,
+void Model<T>::place_gradients(Slot<T>& slot, const Offloader& offloader,
                                const Scenario& scenario) {
+  const Chunk& chunk = at(chunks_, slot.chunk);
   std::vector<NamedTensor> none;
-  SavedMaker maker(pool_, offloader, shared_, index, none, shape_.rows);
+  SavedMaker maker(pool_, offloader, shared_, slot.number, slot.number - chunk.first_slot, none,
+                   shape_.rows);
   const std::vector<int> buffers = residual_gradients(scenario);
+  const int end = chunk.is_last ? chunk.end_layer : chunk.end_layer - 1;
   for (int layer = 0; layer <= last(); ++layer) {
-    slot.gradients.push_back(maker.place_scratch(residual_gradient_name(at(buffers, layer)),
+    // The gradients of other chunks are never used.
+    const int own = std::clamp(layer, chunk.first_layer, end);
+    slot.gradients.push_back(maker.place_scratch(residual_gradient_name(at(buffers, own)),
                                                  residual_gradient_[layer % 2]));
   }
-  if (slot.output_gradient)
-    at(slot.gradients, at(chunks_, slot.chunk).end_layer) = slot.output_gradient;
+  if (slot.output_gradient) at(slot.gradients, chunk.end_layer) = slot.output_gradient;
+  if (!chunk.is_last) return;
   slot.dlogits = maker.place_scratch("dlogits", dlogits_);
   slot.dfinal_norm = maker.place_scratch("dfinal_norm", dfinal_norm_);
 }

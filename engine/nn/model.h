@@ -118,8 +118,7 @@ class Model {
   }
   void make_sent(const Scenario& scenario);
   ScratchMaker scratch_maker() { return {pool_, shared_ != nullptr}; }
-  void place_gradients(Slot<T>& slot, const Offloader& offloader, int index,
-                       const Scenario& scenario);
+  void place_gradients(Slot<T>& slot, const Offloader& offloader, const Scenario& scenario);
   bool asks_cudnn() const;
   void make_cudnn_workspace(const std::vector<std::int64_t>& capacities);
   CudnnTables make_cudnn_tables(TensorPool& pool, std::int64_t capacity,

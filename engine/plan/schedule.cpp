@@ -1,5 +1,6 @@
 #include "engine/plan/schedule.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/core/fault.h"
@@ -56,6 +57,17 @@ std::vector<Pass> passes_of_step(const Scenario& scenario, int first, int end, i
       faulty("forward-chunks-in-opposite-order", right, with_chunks_mirrored(right, chunks));
   return faulty("backward-passes-of-a-chunk-swapped", ordered,
                 with_backward_passes_swapped(ordered));
+}
+
+std::vector<Pass> passes_of_parts(const Scenario& scenario, int first, int end, int at_once,
+                                  int stage) {
+  std::vector<Pass> all;
+  for (int begin = first; begin < end; begin += at_once) {
+    const std::vector<Pass> part =
+        passes_of_step(scenario, begin, std::min(end, begin + at_once), stage);
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
 }
 
 }  // namespace lockstep

@@ -28,5 +28,8 @@ std::vector<Pass> one_forward_one_backward(int end, int in_flight, int first = 0
 // The passes of a stage of the microbatches `first` to `end` - 1 of a step in the scenario's
 // schedule. A part of a step has its own warm-up, and leaves nothing in flight.
 std::vector<Pass> passes_of_step(const Scenario& scenario, int first, int end, int stage = 0);
+// The same as parts of `at_once` microbatches that follow each other.
+std::vector<Pass> passes_of_parts(const Scenario& scenario, int first, int end, int at_once,
+                                  int stage);
 
 }  // namespace lockstep

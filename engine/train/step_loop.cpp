@@ -27,9 +27,10 @@ std::unique_ptr<const ShardLayout> make_layout(const Scenario& scenario,
                                        stores_bf16(scenario), stage);
 }
 
-std::unique_ptr<SharedMemory> make_shared_memory(TensorPool& pool, const Scenario& scenario) {
+std::unique_ptr<SharedMemory> make_shared_memory(TensorPool& pool, const Scenario& scenario,
+                                                 int stage) {
   const bool shares = faulty("shared-memory-left-out", scenario.cuda_graph.shared_memory, false);
-  return shares ? std::make_unique<SharedMemory>(pool, scenario) : nullptr;
+  return shares ? std::make_unique<SharedMemory>(pool, scenario, stage) : nullptr;
 }
 
 bool has_router_losses(const Scenario::Model::Moe& moe) {
@@ -58,9 +59,10 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
       modules_{static_cast<int>(scenario.model.pattern.size())},
       segments_(segments(scenario)),
       chunks_(chunks_of(scenario, segments_, stage_)),
+      time_line_(chunks_),
       hooks_(modules_.count(), chunks_.back().first_slot + chunks_.back().slots),
       shared_pool_(device),
-      shared_(make_shared_memory(shared_pool_, scenario)),
+      shared_(make_shared_memory(shared_pool_, scenario, stage_)),
       offloaders_(make_offloaders()),
       model_(make_step_model(device, compute_, offloaders_, shared_.get(), parameters_, scenario,
                              chunks_, layout_ ? layout_->ranks : 0, options.experts)),
@@ -81,9 +83,11 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
       poisons_padding_(holds(scenario.checker.poison, Poison::padding)),
       all_slots_from_(chunks_.size() == 1 ? model_->slots()
                                           : most_microbatches(scenario.training)) {
-  for (int slot = 0; shared_ && slot < model_->slots(); ++slot) {
-    if (options_.listener != nullptr)
-      passing_.add(device, shared_->plan(), slot, model_->activations(slot));
+  for (const Chunk& chunk : chunks_) {
+    if (!shared_ || options_.listener == nullptr) break;
+    for (int slot = chunk.first_slot; slot < chunk.first_slot + chunk.slots; ++slot)
+      passing_.add(device, shared_->plan(), slot, time_line_.departure(chunk.number),
+                   model_->activations(slot));
   }
   const std::int64_t routers = std::ranges::count(scenario.model.pattern, 'E');
   if (routers > 0 && has_router_losses(scenario.model.moe)) {
@@ -140,17 +144,17 @@ Offloaders StepLoop::make_offloaders() {
   Offloaders made;
   const std::vector<OffloadPlan> plans = plan_offloads(scenario_, stage_);
   for (const Chunk& chunk : chunks_) {
-    const int first = chunk.first_slot;
+    const int number = chunk.number, first = chunk.first_slot;
     made.push_back(std::make_unique<Offloader>(
-        device_, compute_, scenario_, at(plans, chunk.number), copies_,
+        device_, compute_, scenario_, at(plans, number), copies_,
         [this, first](int layer, int slot) { return model_->rows_in_use(first + slot, layer); },
-        [this](int bin, std::int64_t bytes) { return shared_bin(bin, bytes); }));
+        [this, number](int bin, std::int64_t bytes) { return shared_bin(number, bin, bytes); }));
   }
   return made;
 }
 
-void* StepLoop::shared_bin(int bin, std::int64_t bytes) {
-  return shared_ ? shared_->find(bin_name(bin), LivingTensor::kAllSlots, bytes) : nullptr;
+void* StepLoop::shared_bin(int chunk, int bin, std::int64_t bytes) {
+  return shared_ ? shared_->find(bin_name(chunk, bin), LivingTensor::kAllSlots, bytes) : nullptr;
 }
 
 RunCounters StepLoop::counters() const {
@@ -374,9 +378,18 @@ void StepLoop::train(std::int64_t step, int first, int end) {
   device_.enter_step(step);
 }
 
+// The plan of shared memory knows the order of whole steps. The tensors of several chunks that are
+// alive together depend on where groups of microbatches begin, but never those of one microbatch.
+std::vector<Pass> StepLoop::passes_of(int first, int end) const {
+  const bool is_part = end - first < packs_.count();
+  const bool one_by_one = faulty("parts-in-shared-memory-run-in-groups",
+                                 is_part && shared_ && chunks_.size() > 1, false);
+  return passes_of_parts(scenario_, first, end, one_by_one ? 1 : end - first, stage_);
+}
+
 void StepLoop::train_passes(int first, int end, bool replay) {
   Outstanding outstanding(model_->slots());
-  const std::vector<Pass> passes = passes_of_step(scenario_, first, end, stage_);
+  const std::vector<Pass> passes = passes_of(first, end);
   begin_passes(passes);
   quantise_with_passes(Passes::training);
   for (std::size_t i = 0; i < passes.size(); ++i) {

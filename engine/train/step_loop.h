@@ -12,6 +12,7 @@
 #include "engine/fsdp/sharder.h"
 #include "engine/graphs/graph_set.h"
 #include "engine/memory/passing_tensors.h"
+#include "engine/memory/time_line.h"
 #include "engine/nn/expert_state.h"
 #include "engine/offload/offloader.h"
 #include "engine/parameters/parameters.h"
@@ -129,7 +130,7 @@ class StepLoop {
   void keep_router_losses(const MicrobatchPass& pass);
   // These surround the passes of the time line's steps (engine/memory/tensor_lives.h), if slots
   // share memory: padding is poisoned where a step begins to write, and what a listener would find
-  // overwritten is copied.
+  // overwritten is copied. `step` is on the time line of the pass's chunk.
   void before_step(const MicrobatchPass& pass, int step);
   void behind_step(const MicrobatchPass& pass, int step);
   // The ends of a chunk: embedding and head, or what lies between two chunks.
@@ -145,8 +146,8 @@ class StepLoop {
   RegionPass region_pass(const MicrobatchPass& pass, const Segment& segment, bool forward) const;
 
   Offloaders make_offloaders();
-  // The shared memory of a buffer of the offloader; null if nothing is shared.
-  void* shared_bin(int bin, std::int64_t bytes);
+  // The shared memory of a buffer of a chunk's offloader; null if nothing is shared.
+  void* shared_bin(int chunk, int bin, std::int64_t bytes);
 
   // A step.
   void prefetch_weights();
@@ -169,6 +170,7 @@ class StepLoop {
   void report_roll();
   void begin_passes(const std::vector<Pass>& passes);
   void end_passes(Sharder::Passes passes);
+  std::vector<Pass> passes_of(int first, int end) const;
   void train_passes(int first, int end, bool replay);
   void train_forward(const MicrobatchPass& pass);
   void train_backward(const MicrobatchPass& pass);
@@ -236,6 +238,7 @@ class StepLoop {
   Modules modules_;
   std::vector<Segment> segments_;
   const std::vector<Chunk> chunks_;  // This stage's.
+  const TimeLine time_line_;
   Hooks hooks_;
   TensorPool shared_pool_;
   std::unique_ptr<SharedMemory> shared_;  // Null if slots share no memory.

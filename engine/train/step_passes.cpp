@@ -139,8 +139,8 @@ void StepLoop::begin_forward(const PassContext& context, const MicrobatchPass& p
 }
 
 void StepLoop::end_forward(const PassContext& context, const MicrobatchPass& pass) {
-  if (!chunk_of(pass).is_last) return;
   const int head = offloader(pass).plan().segments;
+  if (!chunk_of(pass).is_last) return behind_step(pass, head);
   run_hooks(modules_.head(), HookPoint::forward_pre, pass);
   before_step(pass, head);
   model_->head(context, loader_.inputs(pass.microbatch), pass.slot,
@@ -163,13 +163,13 @@ Transfers::Of StepLoop::transfer_of(const MicrobatchPass& pass) const {
 void StepLoop::before_step(const MicrobatchPass& pass, int step) {
   if (!poisons_padding_ || !shared_) return;
   const StepLocationScope scope(device_, -1, "padding");
-  shared_->poison_written(compute_, step, pass.slot);
+  shared_->poison_written(compute_, time_line_.step(pass.chunk, step), pass.slot);
 }
 
 void StepLoop::behind_step(const MicrobatchPass& pass, int step) {
   if (passing_.empty()) return;
   const StepLocationScope scope(device_, -1, "observed");
-  passing_.copy(compute_, step, pass.slot);
+  passing_.copy(compute_, time_line_.step(pass.chunk, step), pass.slot);
 }
 
 void StepLoop::build_metadata(const PassContext& context, const DocumentTable& table) {

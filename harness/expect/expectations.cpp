@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "engine/memory/memory_plan.h"
 #include "harness/expect/graph_memory.h"
 #include "harness/expect/launches.h"
 #include "harness/expect/offload_bytes.h"
@@ -452,6 +453,21 @@ bool can_be_counted_at_once(const Scenario& scenario) {
              kMostToCount;
 }
 
+// Where the plan of a stage lets its chunks share with each other, more than they share apart.
+static Expectation shared_bytes(const Scenario& scenario) {
+  std::int64_t least = 0;
+  for (int stage = 0; stage < scenario.parallel.pipeline; ++stage) {
+    const MemoryPlan plan = plan_memory(scenario, stage);
+    const bool meet = plan.bytes < plan.apart_bytes;
+    least += meet ? std::max<std::int64_t>(0, plan.tensor_bytes - plan.apart_bytes) + 1 : 1;
+  }
+  return {.counter = Counter::bytes_shared,
+          .min = least,
+          .why =
+              "cuda_graph.shared_memory: gradients are never alive together with what a forward "
+              "pass alone needs, and not all that chunks need at most is needed at once"};
+}
+
 std::vector<Expectation> expectations(const Scenario& scenario, const DataSource& data) {
   const ShardingPlan plan = plan_sharding(scenario);
   const std::int64_t regions = graph_regions(scenario);
@@ -485,11 +501,7 @@ std::vector<Expectation> expectations(const Scenario& scenario, const DataSource
   add_routing(scenario, totals.pairs, list);
   add_waits(totals, list);
   const std::int64_t resumes = std::ssize(scenario.training.resume_at);
-  if (scenario.cuda_graph.shared_memory)
-    list.push_back({.counter = Counter::bytes_shared,
-                    .min = 1,
-                    .why = "cuda_graph.shared_memory, and gradients are never alive together with "
-                           "what a forward pass alone needs"});
+  if (scenario.cuda_graph.shared_memory) list.push_back(shared_bytes(scenario));
   if (resumes > 0) list.push_back(exactly(Counter::resumes, resumes, "training.resume_at"));
   list.push_back({.counter = Counter::ops, .min = 1, .why = "a run without an op proves nothing"});
   return list;

@@ -109,8 +109,10 @@ RunEstimate estimate_run(const Scenario& scenario) {
       std::min(scenario.training.in_flight, most_microbatches(scenario.training));
   estimate.activations = stored * static_cast<double>(in_flight);
   if (scenario.cuda_graph.shared_memory) {
-    const auto saved = static_cast<double>(plan_memory(scenario).saved());
-    estimate.activations = std::max(0.0, estimate.activations - saved);
+    std::int64_t saved = 0;
+    for (int stage = 0; stage < scenario.parallel.pipeline; ++stage)
+      saved += plan_memory(scenario, stage).saved();
+    estimate.activations = std::max(0.0, estimate.activations - static_cast<double>(saved));
   }
   const StepTotals step = totals_of_a_step(scenario);
   estimate.documents =

@@ -15,10 +15,14 @@ namespace {
 
 namespace json = boost::json;
 
-MemoryPlan plan_for(const Scenario& scenario, Numerics numerics) {
+// The plans of all stages.
+std::vector<MemoryPlan> plans_for(const Scenario& scenario, Numerics numerics) {
   Scenario narrowed = scenario;
   narrowed.numerics = {numerics};
-  return plan_memory(narrowed);
+  std::vector<MemoryPlan> plans;
+  for (int stage = 0; stage < scenario.parallel.pipeline; ++stage)
+    plans.push_back(plan_memory(narrowed, stage));
+  return plans;
 }
 
 // The name without numbers: "layers.*.qkv".
@@ -64,16 +68,21 @@ double ratio(std::int64_t bytes, std::int64_t of) {
   return of == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(of);
 }
 
-void write_plan(std::ostringstream& out, Numerics numerics, const MemoryPlan& plan) {
+void write_plan(std::ostringstream& out, const std::string& whose, const MemoryPlan& plan) {
   char text[96];
-  out << "\nshared memory in " << word(numerics) << ", " << plan.tensors.size() << " tensors\n"
+  out << "\nshared memory " << whose << ", " << plan.tensors.size() << " tensors\n"
       << line("without sharing", plan.unshared) << "\n"
       << line("shared", plan.bytes);
   std::snprintf(text, sizeof text, ", %.1f %% less\n", 100 * ratio(plan.saved(), plan.unshared));
   out << text << line("largest sum of live bytes", plan.peak_bytes);
   std::snprintf(text, sizeof text, ", shared are %.3f times as many\n",
                 ratio(plan.bytes, plan.peak_bytes));
-  out << text << line("first fit by size alone", plan.first_fit_bytes) << "\n"
+  out << text;
+  if (plan.least_bytes > plan.peak_bytes)
+    out << line("largest of tensors in pairs", plan.least_bytes) << "\n";
+  if (plan.apart_bytes > plan.peak_bytes)
+    out << line("live bytes of chunks apart", plan.apart_bytes) << "\n";
+  out << line("first fit by size alone", plan.first_fit_bytes) << "\n"
       << "  alive at " << plan.peak_place << "\n";
   for (const Kind& kind : kinds_at_peak(plan)) {
     std::snprintf(text, sizeof text, "%12.3f MB", static_cast<double>(kind.bytes) / 1e6);
@@ -94,6 +103,8 @@ json::object json_of(const MemoryPlan& plan) {
           {"saved_bytes", plan.saved()},
           {"first_fit_bytes", plan.first_fit_bytes},
           {"largest_live_bytes", plan.peak_bytes},
+          {"least_bytes", plan.least_bytes},
+          {"chunks_apart_bytes", plan.apart_bytes},
           {"largest_at", plan.peak_place},
           {"alive", std::move(alive)}};
 }
@@ -103,15 +114,25 @@ json::object json_of(const MemoryPlan& plan) {
 std::string shared_memory_table(const Scenario& scenario) {
   if (!scenario.cuda_graph.shared_memory) return "";
   std::ostringstream out;
-  for (const Numerics numerics : scenario.numerics)
-    write_plan(out, numerics, plan_for(scenario, numerics));
+  for (const Numerics numerics : scenario.numerics) {
+    const std::vector<MemoryPlan> plans = plans_for(scenario, numerics);
+    for (std::size_t stage = 0; stage < plans.size(); ++stage) {
+      const std::string of = plans.size() > 1 ? "of stage " + std::to_string(stage) + " " : "";
+      write_plan(out, of + "in " + word(numerics), plans[stage]);
+    }
+  }
   return out.str();
 }
 
 json::object shared_memory_json(const Scenario& scenario) {
   json::object all;
-  for (const Numerics numerics : scenario.numerics)
-    all[word(numerics)] = json_of(plan_for(scenario, numerics));
+  for (const Numerics numerics : scenario.numerics) {
+    json::array stages;
+    for (const MemoryPlan& plan : plans_for(scenario, numerics)) stages.push_back(json_of(plan));
+    json::value& own = all[word(numerics)];
+    if (stages.size() == 1) own = stages.front();
+    if (stages.size() > 1) own = std::move(stages);
+  }
   return all;
 }
 

@@ -93,7 +93,7 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
      with_stages<[](const Scenario& s) {
        return with_graphs(s) && s.cuda_graph.graph_memory_limit != 0;
      }>},
-    {"parallel.pipeline", "with cuda_graph.shared_memory", false, "1",
+    {"parallel.pipeline", "with cuda_graph.shared_memory", true, "1",
      with_stages<[](const Scenario& s) { return s.cuda_graph.shared_memory; }>},
     {"parallel.pipeline", "with fsdp.reduction nccl", true, "1", with_stages<[](const Scenario& s) {
        return with_reduction(s) && s.fsdp.reduction == Reduction::nccl;
@@ -109,7 +109,7 @@ constexpr auto kFeatures = std::to_array<FeatureRow>({
      with_chunks<[](const Scenario& s) {
        return with_graphs(s) && s.cuda_graph.graph_memory_limit != 0;
      }>},
-    {"parallel.chunks", "with cuda_graph.shared_memory", false, "1",
+    {"parallel.chunks", "with cuda_graph.shared_memory", true, "1",
      with_chunks<[](const Scenario& s) { return s.cuda_graph.shared_memory; }>},
     {"parallel.schedule", "gpipe", true, "1f1b",
      [](const Scenario& s) { return s.parallel.schedule == PipelineSchedule::gpipe; }},

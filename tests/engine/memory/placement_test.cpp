@@ -45,7 +45,7 @@ TEST(Placement, NeverLetsBlocksShareBytesThatAreAliveTogether) {
     Choices choices(seed);
     const std::vector<MemoryBlock> blocks = random_blocks(choices);
     const Peak peak = peak_of(blocks, kMoments);
-    for (const Placement& placement : {first_fit(blocks), place(blocks, peak)}) {
+    for (const Placement& placement : {first_fit(blocks), place(blocks, peak.bytes)}) {
       EXPECT_EQ(overlap(blocks, placement), "") << "seed " << seed;
       EXPECT_GE(placement.bytes, peak.bytes) << "seed " << seed;
       std::int64_t end = 0;
@@ -56,8 +56,8 @@ TEST(Placement, NeverLetsBlocksShareBytesThatAreAliveTogether) {
       }
       EXPECT_EQ(end, placement.bytes);
     }
-    EXPECT_LE(place(blocks, peak).bytes, first_fit(blocks).bytes) << "seed " << seed;
-    EXPECT_EQ(place(blocks, peak).offsets, place(blocks, peak).offsets);
+    EXPECT_LE(place(blocks, peak.bytes).bytes, first_fit(blocks).bytes) << "seed " << seed;
+    EXPECT_EQ(place(blocks, peak.bytes).offsets, place(blocks, peak.bytes).offsets);
   }
 }
 
@@ -69,7 +69,27 @@ TEST(Placement, OfBlocksThatAreAlwaysAliveIsTheirSum) {
   }
   const Peak peak = peak_of(blocks, kMoments);
   EXPECT_EQ(peak.bytes, 2048);
-  EXPECT_EQ(place(blocks, peak).bytes, 2048);
+  EXPECT_EQ(place(blocks, peak.bytes).bytes, 2048);
+}
+
+// Every two of three meet, and never all three: no placement takes less than all.
+TEST(Placement, CannotGoBelowBlocksThatMeetInPairs) {
+  std::vector<MemoryBlock> blocks(3, {512, BitSet(kMoments)});
+  for (const auto& [block, moment] :
+       {std::pair<int, int>{0, 1}, {1, 1}, {1, 2}, {2, 2}, {2, 3}, {0, 3}})
+    blocks[block].alive.add(moment);
+  const Peak peak = peak_of(blocks, kMoments);
+  EXPECT_EQ(peak.bytes, 1024);
+  EXPECT_EQ(bytes_of_pairs(blocks, peak), 1536);
+  EXPECT_EQ(place(blocks, 1536).bytes, 1536);
+  for (int seed = 0; seed < 60; ++seed) {
+    Choices choices(seed);
+    const std::vector<MemoryBlock> some = random_blocks(choices);
+    const Peak largest = peak_of(some, kMoments);
+    const std::int64_t least = bytes_of_pairs(some, largest);
+    EXPECT_GE(least, largest.bytes) << "seed " << seed;
+    EXPECT_LE(least, place(some, largest.bytes).bytes) << "seed " << seed;
+  }
 }
 
 TEST(Placement, OfBlocksThatFollowEachOtherIsTheLargest) {
@@ -78,7 +98,7 @@ TEST(Placement, OfBlocksThatFollowEachOtherIsTheLargest) {
     blocks.push_back({bytes, BitSet(kMoments)});
     blocks.back().alive.add(std::ssize(blocks));
   }
-  const Placement placement = place(blocks, peak_of(blocks, kMoments));
+  const Placement placement = place(blocks, peak_of(blocks, kMoments).bytes);
   EXPECT_EQ(placement.bytes, 1024);
   EXPECT_EQ(placement.offsets, (std::vector<std::int64_t>{0, 0, 0}));
 }

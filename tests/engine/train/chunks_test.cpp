@@ -98,6 +98,50 @@ TEST(Chunks, ChangeNoBitWhereTheyEvictEachOther) {
   }
 }
 
+TEST(Chunks, ChangeNoBitInSharedMemory) {
+  expect_no_difference([](Scenario& s) {
+    s.model.pattern = "M*-ME";
+    s.model.recompute = {Recompute::mlp_act};
+    s.cuda_graph.modules = {GraphModule::attn, GraphModule::mamba};
+    s.cuda_graph.evaluation = GraphEvaluation::replay;
+    s.cuda_graph.shared_memory = true;
+    s.checker.poison = {Poison::fresh, Poison::padding};
+  });
+  expect_no_difference([](Scenario& s) {
+    s.cuda_graph.shared_memory = true;
+    s.training.change_microbatches_at = {{1, 7}, {2, 5}};
+    s.training.in_flight = 3;
+    s.offload.modules = {OffloadModule::qkv_linear, OffloadModule::core_attn,
+                         OffloadModule::mamba_scan};
+    s.offload.captured = true;
+  });
+}
+
+// Parts of a step begin their groups elsewhere than the plan of shared memory has them.
+TEST(Chunks, GoOnInSharedMemoryBehindAnyMicrobatch) {
+  Scenario s = base();
+  s.training.steps = 2;
+  s.training.eval_every = 0;
+  s.fsdp.strategy = Sharding::optim_grads;
+  const auto data = open_data(s);
+  const Outcome want = run_whole(s, *data);
+  s.cuda_graph.shared_memory = true;
+  settle(s, 3, PipelineSchedule::interleaved, 2);
+  ASSERT_TRUE(check_legality(s).empty());
+  const TemporaryFolder folder;
+  for (int done = 1; done < 5; ++done) {
+    const std::string path = folder / std::to_string(done);
+    Device device(open_device_under_test({}));
+    run_ranks(device, 1, 1, [&](Communicator& communicator) {
+      Trainer trainer(device, s, *data, {.communicator = &communicator});
+      trainer.step();
+      trainer.accumulate(done);
+      trainer.save(path);
+    });
+    EXPECT_EQ(run_whole(s, *data, {}, nullptr, path).digest, want.digest) << done;
+  }
+}
+
 TEST(Chunks, ChangeNoBitOfATiedWeight) {
   expect_no_difference([](Scenario& s) { s.model.tied_embedding = true; });
 }

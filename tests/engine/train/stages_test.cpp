@@ -93,6 +93,20 @@ TEST(Stages, ChangeNoBitUnderALimitOfGraphs) {
   });
 }
 
+TEST(Stages, ChangeNoBitInSharedMemory) {
+  expect_no_difference([](Scenario& s) {
+    s.cuda_graph.modules = {GraphModule::attn, GraphModule::mamba};
+    s.cuda_graph.evaluation = GraphEvaluation::replay;
+    s.cuda_graph.shared_memory = true;
+    s.checker.poison = {Poison::fresh, Poison::padding};
+  });
+  expect_no_difference([](Scenario& s) {
+    s.cuda_graph.shared_memory = true;
+    s.offload.modules = {OffloadModule::qkv_linear, OffloadModule::core_attn,
+                         OffloadModule::mamba_scan};
+  });
+}
+
 TEST(Stages, ChangeNoBitOfATiedWeight) {
   expect_no_difference([](Scenario& s) { s.model.tied_embedding = true; });
   expect_no_difference([](Scenario& s) {
@@ -226,7 +240,9 @@ TEST(Stages, GoOnBehindAnyMicrobatchOfAStep) {
   const auto data = open_data(several);
   const Outcome want = run_whole(several, *data);
   const TemporaryFolder folder;
-  for (int done = 1; done < 6; ++done) {
+  for (int i = 0; i < 10; ++i) {
+    const int done = 1 + i % 5;
+    several.cuda_graph.shared_memory = i >= 5;
     const std::string path = folder / std::to_string(done);
     Device device(open_device_under_test({}));
     run_ranks(device, 3, 1, [&](Communicator& communicator) {
@@ -246,7 +262,12 @@ TEST(Stages, OrderAllThatTheyExchange) {
     s.checker.poison = {Poison::fresh, Poison::padding, Poison::staging};
     settle(s, shape);
     const auto data = open_data(s);
-    for (const SimOptions::Policy policy : {SimOptions::Policy::random, SimOptions::Policy::lazy}) {
+    for (const auto& [policy, shared] : {std::pair{SimOptions::Policy::random, false},
+                                         {SimOptions::Policy::lazy, false},
+                                         {SimOptions::Policy::random, true},
+                                         {SimOptions::Policy::lazy, true}}) {
+      s.cuda_graph.shared_memory = shared;
+      if (shared) s.checker.poison = {Poison::fresh};
       Checker checker({.stop = false, .mutation = "", .dropped = {}});
       run_whole(s, *data, {.policy = policy, .seed = 7, .trace = nullptr}, &checker);
       for (const Hazard& hazard : checker.hazards())

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/memory/memory_plan.h"
+#include "scenarios/pass_order.h"
 
 namespace lockstep {
 namespace {
@@ -34,6 +35,25 @@ TEST(SharedMemoryTable, NamesBothSizesThePeakAndWhatIsAliveThen) {
   EXPECT_THAT(text, HasSubstr("  largest sum of live bytes "));
   EXPECT_THAT(text, HasSubstr("alive at a training step of 3 microbatches, backward pass of "));
   EXPECT_THAT(text, HasSubstr("layers.*.qkv (6)\n")) << "of two layers and three slots";
+}
+
+TEST(SharedMemoryTable, HasEachStageAndWhatItsChunksWouldTakeApart) {
+  Scenario s = shared();
+  s.model.pattern = "MMMM";
+  s.parallel.pipeline = s.parallel.chunks = s.parallel.group = 2;
+  s.parallel.schedule = PipelineSchedule::interleaved;
+  s.training.microbatches = 4;
+  s.training.in_flight = scheduled_depth(s);
+  const std::string text = shared_memory_table(s);
+  for (const char* whose : {"of stage 0 in fp32", "of stage 1 in fp32", "of stage 1 in bf16"})
+    EXPECT_THAT(text, HasSubstr(std::string("shared memory ") + whose));
+  EXPECT_THAT(text, HasSubstr("  live bytes of chunks apart "));
+  EXPECT_THAT(text, HasSubstr(" through chunk "));
+  const boost::json::array stages = shared_memory_json(s).at("bf16").as_array();
+  ASSERT_EQ(stages.size(), 2u);
+  s.numerics = {Numerics::bf16};
+  for (int stage = 0; stage < 2; ++stage)
+    EXPECT_EQ(stages.at(stage).at("bytes").as_int64(), plan_memory(s, stage).bytes);
 }
 
 TEST(SharedMemoryTable, AddsUpWhatIsAlive) {

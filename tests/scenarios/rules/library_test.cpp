@@ -573,6 +573,16 @@ const std::vector<std::pair<std::string, Trait>>& coverage() {
       {"module moe_preprocess", captures_of_experts(moe_preprocess)},
       {"copies as nodes of partial graphs", [](auto& s) { return s.offload.captured; }},
       {"shared memory", [](auto& s) { return s.cuda_graph.shared_memory; }},
+      {"shared memory of three chunks in groups",
+       [](auto& s) {
+         return s.cuda_graph.shared_memory && s.parallel.chunks > 2 && s.parallel.group > 1 &&
+                !s.training.change_microbatches_at.empty();
+       }},
+      {"shared memory of stages with chunks, evaluations by graphs",
+       [](auto& s) {
+         return s.cuda_graph.shared_memory && s.parallel.pipeline > 1 && s.parallel.chunks > 1 &&
+                s.cuda_graph.evaluation == GraphEvaluation::replay;
+       }},
       {"shared memory with evaluations by graphs, three in flight",
        [](auto& s) {
          return s.cuda_graph.shared_memory && s.training.in_flight > 2 &&
