@@ -3,6 +3,7 @@
 
 #include "engine/cuda/backend.h"
 #include "engine/cuda/call.h"
+#include "engine/cuda/call_events.h"
 #include "engine/cuda/info.h"
 #include "engine/device/cuda_object.h"
 #include "kernels/core/fault.h"
@@ -21,4 +22,8 @@ LOCKSTEP_ENTRY void lockstep_cuda_devices(std::vector<lockstep::DeviceInfo>* lis
   if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
   static_cast<void>(cudaGetLastError());
   for (int index = 0; index < count; ++index) list->push_back(lockstep::cuda_device_info(index));
+}
+
+LOCKSTEP_ENTRY lockstep::StreamStopwatch* lockstep_cuda_stopwatch() {
+  return std::make_unique<lockstep::EventStopwatch>().release();
 }

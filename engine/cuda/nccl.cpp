@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/cuda/call.h"
-#include "engine/cuda/last_call.h"
+#include "engine/cuda/call_events.h"
 #include "engine/cuda/nccl_library.h"
 #include "engine/cuda/nccl_windows.h"
 #include "engine/cuda/peer_copies.h"
@@ -107,18 +107,7 @@ class NcclRanks final : public BackendCommunicator {
   void launched(BackendStream* stream) override { last_.record(stream); }
 
   void measure(bool on) override { measuring_ = on; }
-  Spent take_spent() override {
-    Spent spent;
-    for (const Measured& one : std::exchange(measured_, {})) {
-      float ms = 0;
-      cuda_call(cudaEventSynchronize(one.end), "cudaEventSynchronize");
-      cuda_call(cudaEventElapsedTime(&ms, one.begin, one.end), "cudaEventElapsedTime");
-      (one.gather ? spent.gathers : spent.others) += ms * 1e-3;
-      cuda_call(cudaEventDestroy(one.begin), "cudaEventDestroy");
-      cuda_call(cudaEventDestroy(one.end), "cudaEventDestroy");
-    }
-    return spent;
-  }
+  Spent take_spent() override { return {.gathers = gathers_.take(), .others = others_.take()}; }
 
   bool busy() override { return last_.busy(); }
   std::string failure() override {
@@ -130,16 +119,6 @@ class NcclRanks final : public BackendCommunicator {
   }
 
  private:
-  struct Measured {
-    cudaEvent_t begin, end;
-    bool gather;
-  };
-  static cudaEvent_t recorded(BackendStream* stream) {
-    cudaEvent_t event = nullptr;
-    cuda_call(cudaEventCreate(&event), "cudaEventCreate");
-    cuda_call(cudaEventRecord(event, cuda(stream)), "cudaEventRecord");
-    return event;
-  }
   static bool captures(BackendStream* stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cuda_call(cudaStreamIsCapturing(cuda(stream), &status), "cudaStreamIsCapturing");
@@ -149,7 +128,8 @@ class NcclRanks final : public BackendCommunicator {
   // measured nor looked at by the watchdog: its launch is.
   void comes(BackendStream* stream, bool gather) {
     if (measuring_ && group_stream_ == nullptr && !captures(stream)) {
-      measured_.push_back({recorded(stream), nullptr, gather});
+      measures_ = gather ? &gathers_ : &others_;
+      measures_->begin(stream);
     }
     if (in_group_) group_stream_ = stream;
   }
@@ -157,7 +137,7 @@ class NcclRanks final : public BackendCommunicator {
     if (in_group_) return;
     group_stream_ = nullptr;
     if (captures(stream)) return;
-    if (measuring_) measured_.back().end = recorded(stream);
+    if (measuring_) measures_->end(stream);
     last_.record(stream);
   }
 
@@ -165,7 +145,8 @@ class NcclRanks final : public BackendCommunicator {
   NcclComm comm_ = nullptr;
   std::optional<NcclWindows> windows_;  // For the communicator, once it exists.
   bool measuring_ = false;
-  std::vector<Measured> measured_;
+  EventStopwatch gathers_, others_;
+  EventStopwatch* measures_ = nullptr;  // The call under way; null before the first.
   bool in_group_ = false;
   BackendStream* group_stream_ = nullptr;  // For the group under way, once it has a call.
   LastCall last_;

@@ -12,7 +12,7 @@
 #include <map>
 #include <string>
 
-#include "engine/cuda/last_call.h"
+#include "engine/cuda/call_events.h"
 #include "engine/device/backend_communicator.h"
 
 namespace lockstep {

@@ -73,6 +73,14 @@ std::unique_ptr<Backend> open_cuda(int index) {
   return std::unique_ptr<Backend>(open(&program, index));
 }
 
+std::unique_ptr<StreamStopwatch> open_cuda_stopwatch() {
+  std::string reason;
+  void* handle = object(reason);
+  auto* make = handle ? reinterpret_cast<CudaStopwatch*>(dlsym(handle, kCudaStopwatch)) : nullptr;
+  if (!make) throw DeviceError("cudaErrorSharedObjectSymbolNotFound", kCudaStopwatch);
+  return std::unique_ptr<StreamStopwatch>(make());
+}
+
 std::vector<DeviceInfo> cuda_devices() noexcept try {
   std::vector<DeviceInfo> list;
   std::string reason;

@@ -2,25 +2,22 @@
 
 #include <utility>
 
+#include "harness/case/forwarding_backend.h"
+
 namespace lockstep {
 namespace {
 
 bool is_on = false;
 TimesByKind spent;
 
-class TimedBackend final : public Backend {
+class TimedBackend final : public ForwardingBackend {
  public:
-  explicit TimedBackend(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {}
+  using ForwardingBackend::ForwardingBackend;
   ~TimedBackend() override {
     const TimeSpent::Part part("opening and closing");
     backend_.reset();
   }
 
-  const DeviceInfo& info() const override { return backend_->info(); }
-  DeviceClocks clocks() const override { return backend_->clocks(); }
-  Profiler* profiler() override { return backend_->profiler(); }
-  void enter_thread() override { backend_->enter_thread(); }
-  CommunicatorId new_communicator_id() override { return backend_->new_communicator_id(); }
   BackendCommunicator* join_communicator(const CommunicatorId& id, int rank, int size) override {
     const TimeSpent::Part part("joining");
     return backend_->join_communicator(id, rank, size);
@@ -54,9 +51,6 @@ class TimedBackend final : public Backend {
     const TimeSpent::Part part(kMemory);
     backend_->release_async(stream, memory);
   }
-  std::size_t memory_in_use() const override { return backend_->memory_in_use(); }
-  std::size_t memory_high_water() const override { return backend_->memory_high_water(); }
-  std::size_t memory_by_driver() const override { return backend_->memory_by_driver(); }
 
   BackendStream* create_stream(const char* name) override {
     const TimeSpent::Part part(kStreams);
@@ -79,13 +73,9 @@ class TimedBackend final : public Backend {
     const TimeSpent::Part part(kPlans);
     backend_->plan(op);
   }
-  PlanCounts plans() const override { return backend_->plans(); }
   std::int64_t workspace_bytes(const Submission& op) override {
     const TimeSpent::Part part(kPlans);
     return backend_->workspace_bytes(op);
-  }
-  bool submit_fastest(BackendStream* stream, const Submission& op) override {
-    return backend_->submit_fastest(stream, op);
   }
 
   void submit(BackendStream* stream, const Submission& op) override {
@@ -126,22 +116,9 @@ class TimedBackend final : public Backend {
     backend_->synchronize(event);
   }
 
-  void call(BackendStream* stream, const char* name, std::function<void()> body) override {
-    backend_->call(stream, name, std::move(body));
-  }
-  void delay(BackendStream* stream, std::int64_t amount) override {
-    backend_->delay(stream, amount);
-  }
-  void set_poison(bool fresh, bool freed) override { backend_->set_poison(fresh, freed); }
-  std::int64_t bytes_poisoned() const override { return backend_->bytes_poisoned(); }
-  void host_acts() override { backend_->host_acts(); }
-
   void begin_capture(BackendStream* stream) override {
     const TimeSpent::Part part(kGraphs);
     backend_->begin_capture(stream);
-  }
-  CaptureStatus capture_status(BackendStream* stream) override {
-    return backend_->capture_status(stream);
   }
   BackendGraph* end_capture(BackendStream* stream) override {
     const TimeSpent::Part part(kGraphs);
@@ -164,8 +141,6 @@ class TimedBackend final : public Backend {
   static constexpr const char* kOrder = "records and waits of streams";
   static constexpr const char* kWaiting = "the host waits";
   static constexpr const char* kGraphs = "graphs captured and ended";
-
-  std::unique_ptr<Backend> backend_;
 };
 
 }  // namespace

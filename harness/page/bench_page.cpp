@@ -135,7 +135,7 @@ std::string bench_page(const json::object& unread) {
   page.body += section("Experts", rows_table(rows_at(report, "/experts/rows"),
                                              {{"mode", "mode", 0},
                                               {"step_seconds", "ms a step", 1e3, 3, true},
-                                              {"compute_seconds", "compute, ms", 1e3},
+                                              {"exposed_seconds", "not hidden, ms", 1e3},
                                               {"exposed_share", "not hidden, %", 100, 1},
                                               {"of_library", "of bare calls, %", 100, 0},
                                               {"not_run", "", 0}}));

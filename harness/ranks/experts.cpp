@@ -6,6 +6,7 @@
 
 #include "harness/bench/steps.h"
 #include "harness/case/schedules.h"
+#include "harness/ranks/exchange_waits.h"
 #include "harness/ranks/rank_steps.h"
 #include "scenarios/expert_ranks.h"
 #include "scenarios/rules/legality.h"
@@ -34,7 +35,7 @@ Scenario of_mode(const Scenario& scenario, const std::string& mode) {
   return s;
 }
 
-// A run whose exchange of rows is listed, and can be silenced.
+// A run whose exchange of rows is listed.
 struct Run {
   Run(const Scenario& scenario, const DataSource& data, Device& device, Communicator& communicator)
       : all(communicator) {
@@ -48,8 +49,25 @@ struct Run {
   std::optional<Trainer> trainer;
 };
 
-void time_mode(const Scenario& scenario, Device& device, Communicator& communicator, HostTime& host,
-               double budget, ExpertTimes& times) {
+// Times waits and exchanges in a few further steps, since the events for it take time. Returns the
+// seconds of the exchanges of a step on their stream; absent without a library.
+std::optional<double> time_waits(Run& run, ExchangeWaits& waits, Communicator& communicator,
+                                 ExpertTimes& times) {
+  constexpr int kSteps = 4;
+  BackendCommunicator* const library = library_of(run.rows->inner());
+  if (library != nullptr) library->measure(true);
+  waits.is_on = true;
+  for (int step = 0; step < kSteps; ++step) run.trainer->step();
+  waits.is_on = false;
+  times.exposed = largest(waits.take(), communicator) / kSteps;
+  if (library == nullptr) return {};
+  library->measure(false);
+  return largest(library->take_spent().others, communicator) / kSteps;
+}
+
+// `waits`: null where ranks have no device of their own.
+void time_mode(const Scenario& scenario, Device& device, ExchangeWaits* waits,
+               Communicator& communicator, HostTime& host, double budget, ExpertTimes& times) {
   const auto data = open_data(scenario);
   ExchangeCalls calls;
   std::optional<double> in_step;
@@ -58,21 +76,8 @@ void time_mode(const Scenario& scenario, Device& device, Communicator& communica
     run.trainer->step();  // Eager, whatever is captured later.
     calls = of_kind(run.rows->calls, false);
     times.step = time_rank_steps(*run.trainer, communicator, host, budget).step;
-    BackendCommunicator* const library = library_of(run.rows->inner());
-    if (library != nullptr && !captures_exchange(scenario)) {
-      library->measure(true);
-      run.trainer->step();
-      library->measure(false);
-      in_step = largest(library->take_spent().others, communicator);
-    }
-  }
-  {
-    // The exchanges fall silent behind a first step, whose rows stay in the buffers. Graphs are
-    // captured behind it too, since they hold the calls of their capture.
-    Run run(scenario, *data, device, communicator);
-    run.trainer->step();
-    run.rows->silent = true;
-    times.compute = time_rank_steps(*run.trainer, communicator, host, budget).step;
+    if (waits != nullptr && !captures_exchange(scenario))
+      in_step = time_waits(run, *waits, communicator, times);
   }
   const auto group = communicator.group(expert_peers(scenario, communicator.rank()));
   times.exchange = exchange_times(calls, device, *group, library_of(*group));
@@ -101,16 +106,22 @@ void time_experts(const Scenario& scenario, const std::string& device_kind, cons
                   const std::string& only, double budget,
                   const std::function<void(const ExpertTimes&)>& done) {
   HostTime host;
-  Device device(
-      open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed), ranks.gpu),
-      &host);
+  std::unique_ptr<Backend> backend =
+      open_backend(device_kind, sim_options(scenario, scenario.checker.schedule.seed), ranks.gpu);
+  ExchangeWaits* waits = nullptr;
+  if (ranks.over_nccl) {
+    auto timed = std::make_unique<ExchangeWaits>(std::move(backend), open_cuda_stopwatch());
+    waits = timed.get();
+    backend = std::move(timed);
+  }
+  Device device(std::move(backend), &host);
   ranks.run(device, [&](Communicator& communicator) {
     for (const std::string mode : kModes) {
       if (mode.find(only) == std::string::npos) continue;
       const Scenario one = of_mode(scenario, mode);
-      ExpertTimes times{.mode = mode, .not_run = why_not(one), .exchange = {}};
+      ExpertTimes times{.mode = mode, .not_run = why_not(one), .exposed = {}, .exchange = {}};
       if (!has_layer(one, 'E')) times.not_run = "the model has no layer that could have experts";
-      if (times.not_run.empty()) time_mode(one, device, communicator, host, budget, times);
+      if (times.not_run.empty()) time_mode(one, device, waits, communicator, host, budget, times);
       if (communicator.rank() == 0) done(times);
     }
   });

@@ -1,5 +1,5 @@
-// The cost of experts over ranks: the time of a step beside the same without the exchange of rows,
-// and the rate of that exchange beside bare calls of the library, in the same run.
+// The cost of experts over ranks: how long compute waits in a step for the exchange of rows, and
+// the rate of that exchange beside bare calls of the library, in the same run.
 #pragma once
 
 #include <functional>
@@ -15,12 +15,16 @@ namespace lockstep {
 struct ExpertTimes {
   std::string mode;  // "eager", "partial", "captured", "full_iteration"
   std::string not_run;
-  double step = 0;         // Median seconds of a step; of the slowest rank, as all here.
-  double compute = 0;      // The same step without the exchange, but with all that moves rows.
-  ExchangeTimes exchange;  // Without the numbers of rows that ranks tell each other before.
+  double step = 0;  // Median seconds of a step; of the slowest rank, as all here.
+  // Seconds of a step in which compute waits for the exchange, and for the numbers of rows that
+  // ranks tell each other before. Absent in graphs, and where ranks have no device of their own.
+  std::optional<double> exposed;
+  ExchangeTimes exchange;  // Without these numbers.
 
-  double exposed() const { return step - compute; }  // Seconds.
-  double exposed_share() const { return exposed() / step; }
+  std::optional<double> exposed_share() const {
+    if (!exposed) return {};
+    return *exposed / step;
+  }
   // The exchange by the engine as a share of the rate of bare calls. Absent without a library.
   std::optional<double> of_library() const {
     if (!exchange.library || exchange.calls == 0) return {};

@@ -1,5 +1,5 @@
-// A step of pipeline stages, and one of experts over ranks, beside what each would be without what
-// it exchanges.
+// A step of pipeline stages beside what it would be without what it exchanges, and one of experts
+// over ranks with what it waits for.
 #include <algorithm>
 
 #include "harness/base/columns.h"
@@ -64,12 +64,12 @@ void print_pipeline(const PipelineTimes& one) {
 
 boost::json::object to_json(const ExpertTimes& one) {
   if (!one.not_run.empty()) return {{"mode", one.mode}, {"not_run", one.not_run}};
-  boost::json::object row{{"mode", one.mode},
-                          {"step_seconds", one.step},
-                          {"compute_seconds", one.compute},
-                          {"exposed_seconds", one.exposed()},
-                          {"exposed_share", one.exposed_share()},
-                          {"exchange", to_json(one.exchange)}};
+  boost::json::object row{
+      {"mode", one.mode}, {"step_seconds", one.step}, {"exchange", to_json(one.exchange)}};
+  if (one.exposed) {
+    row["exposed_seconds"] = *one.exposed;
+    row["exposed_share"] = *one.exposed_share();
+  }
   if (const auto share = one.of_library()) row["of_library"] = *share;
   return row;
 }
@@ -81,11 +81,12 @@ void print_experts(const ExpertTimes& one) {
         formatted("%-*s not run: %s\n", width, one.mode.c_str(), one.not_run.c_str()),
         kExpertsWidth);
   }
+  const std::string exposed =
+      one.exposed ? formatted("; compute waits %.3f ms for the exchange, %.1f %% of the step",
+                              *one.exposed * 1e3, *one.exposed_share() * 100)
+                  : "; waits for the exchange are not timed here";
   print_fitted(
-      formatted("%-*s %9.3f ms/step, %9.3f without the exchange: %8.3f exposed, %.1f %% of "
-                "the step\n",
-                width, one.mode.c_str(), one.step * 1e3, one.compute * 1e3, one.exposed() * 1e3,
-                one.exposed_share() * 100),
+      formatted("%-*s %9.3f ms/step%s\n", width, one.mode.c_str(), one.step * 1e3, exposed.c_str()),
       kExpertsWidth);
   print_exchange("exchange of rows", one.exchange);
   const auto share = one.of_library();

@@ -16,6 +16,7 @@
 
 #include "engine/comm/nccl_communicator.h"
 #include "engine/rendezvous/shared_memory_store.h"
+#include "harness/case/forwarding_backend.h"
 #include "harness/checker/checker.h"
 #include "tests/engine/comm/processes.h"
 #include "tests/engine/device/on_sim.h"
@@ -86,22 +87,20 @@ class FakeRanks final : public BackendCommunicator {
 };
 
 // The simulator, with that library. Two ranks that send by copies join without an id.
-class WithLibrary final : public Backend {
+class WithLibrary final : public ForwardingBackend {
  public:
-  explicit WithLibrary(Library library) : library_(library) {}
+  explicit WithLibrary(Library library) : ForwardingBackend(open_sim()), library_(library) {}
   static inline int joined = 0;  // Communicators of the library.
   CommunicatorId new_communicator_id() override { return CommunicatorId(128, std::byte{7}); }
   BackendCommunicator* join_communicator(const CommunicatorId& id, int rank, int size) override {
-    if (id.empty() && size == 2) return new FakeRanks(Library::works, *sim_, size);
+    if (id.empty() && size == 2) return new FakeRanks(Library::works, *backend_, size);
     if (id != CommunicatorId(128, std::byte{7}) || rank >= size)
       throw DeviceError("ncclInvalidArgument", "join");
     while (library_ == Library::never_joins) ::pause();
     ++joined;
-    return new FakeRanks(library_, *sim_, size);
+    return new FakeRanks(library_, *backend_, size);
   }
 
-  const DeviceInfo& info() const override { return sim_->info(); }
-  void* allocate(std::size_t bytes) override { return sim_->allocate(bytes); }
   void* allocate_shared(BackendCommunicator& ranks, std::size_t bytes) override {
     void* const memory = ranks.allocate(bytes);
     shared_.emplace(memory, &ranks);
@@ -109,58 +108,13 @@ class WithLibrary final : public Backend {
   }
   void release(void* memory) noexcept override {
     const auto found = shared_.find(memory);
-    if (found == shared_.end()) return sim_->release(memory);
+    if (found == shared_.end()) return backend_->release(memory);
     found->second->release(memory);
     shared_.erase(found);
   }
-  void* allocate_pinned(std::size_t bytes) override { return sim_->allocate_pinned(bytes); }
-  void release_pinned(void* memory) noexcept override { sim_->release_pinned(memory); }
-  void* allocate_async(BackendStream* stream, std::size_t bytes) override {
-    return sim_->allocate_async(stream, bytes);
-  }
-  void release_async(BackendStream* stream, void* memory) override {
-    sim_->release_async(stream, memory);
-  }
-  std::size_t memory_in_use() const override { return sim_->memory_in_use(); }
-  std::size_t memory_high_water() const override { return sim_->memory_high_water(); }
-  std::size_t memory_by_driver() const override { return sim_->memory_by_driver(); }
-  BackendStream* create_stream(const char* name) override { return sim_->create_stream(name); }
-  void destroy_stream(BackendStream* stream) noexcept override { sim_->destroy_stream(stream); }
-  BackendEvent* create_event() override { return sim_->create_event(); }
-  void destroy_event(BackendEvent* event) noexcept override { sim_->destroy_event(event); }
-  void submit(BackendStream* stream, const Submission& op) override { sim_->submit(stream, op); }
-  void copy(BackendStream* stream, void* to, const void* from, std::size_t bytes,
-            CopyKind kind) override {
-    sim_->copy(stream, to, from, bytes, kind);
-  }
-  void fill(BackendStream* stream, void* to, std::uint8_t byte, std::size_t bytes) override {
-    sim_->fill(stream, to, byte, bytes);
-  }
-  void record(BackendStream* stream, BackendEvent* event, bool external) override {
-    sim_->record(stream, event, external);
-  }
-  void wait(BackendStream* stream, BackendEvent* event, bool external) override {
-    sim_->wait(stream, event, external);
-  }
-  bool finished(BackendStream* stream) override { return sim_->finished(stream); }
-  bool finished(BackendEvent* event) override { return sim_->finished(event); }
-  void synchronize(BackendStream* stream) override { sim_->synchronize(stream); }
-  void synchronize(BackendEvent* event) override { sim_->synchronize(event); }
-  void delay(BackendStream* stream, std::int64_t amount) override { sim_->delay(stream, amount); }
-  void set_poison(bool fresh, bool freed) override { sim_->set_poison(fresh, freed); }
-  std::int64_t bytes_poisoned() const override { return sim_->bytes_poisoned(); }
-  void host_acts() override { sim_->host_acts(); }
-  void begin_capture(BackendStream* stream) override { sim_->begin_capture(stream); }
-  CaptureStatus capture_status(BackendStream* stream) override {
-    return sim_->capture_status(stream);
-  }
-  BackendGraph* end_capture(BackendStream* stream) override { return sim_->end_capture(stream); }
-  void launch(BackendGraph* graph, BackendStream* stream) override { sim_->launch(graph, stream); }
-  void destroy_graph(BackendGraph* graph) noexcept override { sim_->destroy_graph(graph); }
 
  private:
   Library library_;
-  std::unique_ptr<Backend> sim_ = open_sim();
   std::map<void*, BackendCommunicator*> shared_;
 };
 

@@ -400,6 +400,31 @@ TEST_F(CudaNccl, OffersWhatCanBeMappedAlone) {
               HasSubstr("LOCKSTEP_COPY_ENGINES=0"));
 }
 
+// A call takes a millisecond of this runtime. A group is measured as its first call, what is
+// captured not at all.
+TEST_F(CudaNccl, MeasuresItsCallsByKind) {
+  auto ranks = join();
+  std::vector<float> memory(4);
+  const auto gather = [&] { ranks->all_gather(kStream, memory.data(), memory.data(), 4); };
+  gather();
+  ranks->measure(true);
+  gather();
+  ranks->begin_group();
+  gather();
+  ranks->all_reduce(kStream, memory.data(), 8);
+  ranks->end_group();
+  ranks->all_reduce(kStream, memory.data(), 8);
+  capturing = true;
+  gather();
+  capturing = false;
+  ranks->measure(false);
+  gather();
+  const BackendCommunicator::Spent spent = ranks->take_spent();
+  EXPECT_DOUBLE_EQ(spent.gathers, 2e-3);
+  EXPECT_DOUBLE_EQ(spent.others, 1e-3);
+  EXPECT_EQ(ranks->take_spent().gathers, 0);
+}
+
 TEST_F(CudaNccl, SendsAndReceivesByTheLibrary) {
   auto ranks = join();
   std::vector<float> memory(2);

@@ -1,11 +1,17 @@
 // The sections of bench that measure several ranks time every exchange that a scenario asks for.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "engine/comm/ranks.h"
+#include "engine/train/trainer.h"
 #include "harness/expect/sharding_plan.h"
+#include "harness/ranks/exchange_waits.h"
 #include "harness/ranks/exchanges.h"
 #include "harness/ranks/experts.h"
 #include "harness/ranks/fsdp.h"
@@ -118,15 +124,97 @@ TEST(RanksOfBench, OfExpertsTimesEveryExchangeOfRows) {
     EXPECT_EQ(one.exchange.calls, 2 * 3 * 4);
     const double capacity = std::ceil(1.25 * 2 * 64 / 9);
     EXPECT_EQ(one.exchange.bytes, 24 * 2 * 3 * capacity * static_cast<double>(s.model.hidden) * 4);
-    for (const double seconds : {one.step, one.compute, one.exchange.engine}) EXPECT_GT(seconds, 0);
+    for (const double seconds : {one.step, one.exchange.engine}) EXPECT_GT(seconds, 0);
     EXPECT_FALSE(one.of_library());
+    EXPECT_FALSE(one.exposed_share());  // The ranks take turns on one device.
   });
   EXPECT_EQ(run, (std::vector<std::string>{"eager", "partial"}));
   // Ranks of one process would wait for each other inside a capture.
   EXPECT_EQ(not_run, (std::vector<std::string>{"captured", "full_iteration"}));
 }
 
-// Ranks that are processes have the exchange in graphs, too, and a step without it.
+// Counts the pairs in place of a clock: each takes a second.
+class Counted final : public StreamStopwatch {
+ public:
+  void begin(BackendStream* stream) override { EXPECT_EQ(std::exchange(open_, stream), nullptr); }
+  void end(BackendStream* stream) override {
+    EXPECT_EQ(std::exchange(open_, nullptr), stream);
+    ++pairs_;
+  }
+  double take() override { return std::exchange(pairs_, 0); }
+
+ private:
+  BackendStream* open_ = nullptr;
+  int pairs_ = 0;
+};
+
+// Compute waits in each layer and microbatch for numbers of rows, two exchanges forward and two
+// back, on each rank; not where it is off, not for other streams, and in graphs it is not timed.
+TEST(RanksOfBench, OfExpertsTimesTheWaitsOfCompute) {
+  Scenario s;
+  s.model.pattern = "*-M-";
+  s.training.microbatches = 3;
+  s.offload.modules = {};
+  Scenario apart = with_experts_over(s, 2);
+  apart.cuda_graph.modules = {GraphModule::attn, GraphModule::mamba};
+  const auto data = open_data(apart);
+  auto backend = std::make_unique<ExchangeWaits>(open_sim(), std::make_unique<Counted>());
+  ExchangeWaits& waits = *backend;
+  Device device(std::move(backend));
+  std::vector<double> of_steps;
+  std::vector<std::string> digests;
+  run_ranks(device, 2, 1, [&](Communicator& communicator) {
+    Trainer trainer(device, apart, *data, {.communicator = &communicator});
+    for (const bool is_on : {false, true, true}) {
+      communicator.barrier();
+      waits.is_on = is_on;
+      trainer.step();
+      communicator.barrier();
+      if (communicator.rank() == 0) of_steps.push_back(waits.take());
+      communicator.barrier();
+    }
+    digests.push_back(trainer.weight_digest());
+  });
+  EXPECT_EQ(of_steps, (std::vector<double>{0, 2 * 3 * 2 * 5, 2 * 3 * 2 * 5}));
+  // The bits of a training that nobody times.
+  Device plain(open_sim());
+  run_ranks(plain, 2, 1, [&](Communicator& communicator) {
+    Trainer trainer(plain, apart, *data, {.communicator = &communicator});
+    for (int step = 0; step < 3; ++step) trainer.step();
+    digests.push_back(trainer.weight_digest());
+  });
+  ASSERT_EQ(digests.size(), 4u);
+  EXPECT_EQ(std::ranges::count(digests, digests.front()), 4);
+}
+
+TEST(RanksOfBench, OnlyWaitsOfComputeForExchangesAreTimed) {
+  auto backend = std::make_unique<ExchangeWaits>(open_sim(), std::make_unique<Counted>());
+  ExchangeWaits& waits = *backend;
+  Device device(std::move(backend));
+  const Stream compute(device, "compute"), rows(device, "expert rows"), other(device, "gather");
+  const Event event(device);
+  waits.is_on = true;
+  const auto counts = [&](const Stream& from, const Stream& to) {
+    from.record(event);
+    to.wait(event);
+    return waits.take();
+  };
+  EXPECT_EQ(counts(rows, compute), 1);
+  EXPECT_EQ(counts(rows, other), 0);
+  EXPECT_EQ(counts(other, compute), 0);
+  EXPECT_EQ(counts(compute, rows), 0);
+  EXPECT_EQ(counts(rows, compute), 1);
+  compute.begin_capture();
+  const Event fork(device);
+  compute.record(fork);
+  rows.wait(fork);
+  EXPECT_EQ(counts(rows, compute), 0);
+  const Graph graph = compute.end_capture();
+  waits.is_on = false;
+  EXPECT_EQ(counts(rows, compute), 0);
+}
+
+// Ranks that are processes have the exchange in graphs, too.
 TEST(RanksOfBench, OfExpertsTimesGraphsOfProcesses) {
   Scenario s;
   s.model.pattern = "*-";
@@ -137,7 +225,7 @@ TEST(RanksOfBench, OfExpertsTimesGraphsOfProcesses) {
   const ExitStatus status = launch_here(apart, 20, folder, [&](const LocalRanks& ranks) {
     int modes = 0;
     time_experts(apart, "sim", ranks, "", 0, [&](const ExpertTimes& one) {
-      const bool all = one.not_run.empty() && one.exchange.calls == 2 * 4 && one.compute > 0;
+      const bool all = one.not_run.empty() && one.exchange.calls == 2 * 4 && !one.exposed;
       modes += all;
     });
     return modes == (ranks.first() == 0 ? 4 : 0) ? ExitStatus::held : ExitStatus::violated;
