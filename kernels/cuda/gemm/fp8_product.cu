@@ -75,13 +75,14 @@ __device__ __forceinline__ Vec8 whole_fragment(const std::uint32_t (&pairs)[4]) 
 
 // How the sums of a tile of RowProduct are stored.
 struct RowProductEnding {
+  using Sums = Fp8Sums<kFp8TileColumns>;
   Out<bf16> c;  // The rows and columns of the tile, and what is behind them.
   int rows, columns;
   bool wide;     // Whether eight neighbours can be stored at once.
   bool used[2];  // Of the thread's rows.
   float scale;
 
-  __device__ __forceinline__ void store(const Fp8Sums& sums) const {
+  __device__ __forceinline__ void store(const Sums& sums) const {
     if (wide && rows == kFp8TileRows && columns == kFp8TileColumns) {
       store_all<true>(sums);
     } else {
@@ -91,15 +92,15 @@ struct RowProductEnding {
 
  private:
   template <bool kWhole>
-  __device__ __forceinline__ void store_all(const Fp8Sums& sums) const {
+  __device__ __forceinline__ void store_all(const Sums& sums) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int row = Fp8Sums::own_row() + 8 * r;
+      const int row = Sums::own_row() + 8 * r;
       bf16* const to = c.data + row * c.pitch + 8 * lane_place();
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
+      for (int h = 0; h < Sums::kParts; ++h) {
 #pragma unroll
-        for (int x = 0; x < 16; x += 4) {
+        for (int x = 0; x < Sums::kFragments; x += 4) {
           std::uint32_t pairs[4];
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
@@ -108,7 +109,7 @@ struct RowProductEnding {
                 used[r] ? stored_pair(mul(sum[2 * r], scale), mul(sum[2 * r + 1], scale)) : 0;
           }
           const Vec8 eight = whole_fragment(pairs);
-          const int column = kFp8Half * h + 8 * x;
+          const int column = Sums::kPart * h + 8 * x;
           if constexpr (kWhole) {
             store_16(to + column, eight.pairs[0], eight.pairs[1], eight.pairs[2], eight.pairs[3]);
           } else if (row < rows) {
@@ -128,6 +129,7 @@ struct RowProductEnding {
 
 template <class A, class B>
 struct RowProductTiles {
+  static constexpr int kColumns = kFp8TileColumns;
   const RowProduct<A, B>& op;
   int down;  // Tiles of rows: those of one column of tiles follow each other.
   bool wide;
@@ -156,7 +158,7 @@ struct RowProductTiles {
       return row < tile.rows.rows && (op.row_document.data == nullptr ||
                                       lockstep::at(op.row_document, 0, tile.rows.first + row) >= 0);
     };
-    const int own = Fp8Sums::own_row();
+    const int own = RowProductEnding::Sums::own_row();
     return {{&lockstep::at(op.c, tile.rows.first, tile.n0), op.c.rows, op.c.cols, op.c.pitch},
             tile.rows.rows,
             tile.factors.b.rows,
@@ -191,8 +193,8 @@ void launch_row_product(CudaQueue queue, const RowProduct<A, B>& op) {
     launch(queue, dim3(blocks_for(op.c.rows, kWarps)), dim3(kThreads), kPdl,
            clear_rows_of_no_segment, op.segments, op.c);
   }
-  launch_fp8_tiles(queue, down * tiles_of_columns(op.c.cols), product_of_rows<A, B>, op,
-                   is_vectorizable(op.c));
+  launch_fp8_tiles<kFp8TileColumns>(queue, down * tiles_of_columns(op.c.cols),
+                                    product_of_rows<A, B>, op, is_vectorizable(op.c));
 }
 
 __global__ void clear_rows_not_in_use(In<std::int32_t> row_document, Out<bf16> c) {
@@ -210,24 +212,26 @@ void launch_clear_rows_not_in_use(CudaQueue queue, const In<std::int32_t>& row_d
 }
 
 // How the sums of a tile of Fp8LinearWeightGradient are stored: written or added.
+template <int kColumns>
 struct WeightGradientEnding {
+  using Sums = Fp8Sums<kColumns>;
   float* to;
   std::int64_t pitch;
   int rows, columns;
-  bool wide;  // Whether pairs of neighbours can be read and stored at once.
+  bool wide;  // Whether all columns are in pairs that can be read and stored at once.
   bool adds;
   float scale;
 
-  __device__ __forceinline__ void store(const Fp8Sums& sums) const {
-    if (!wide || rows < kFp8TileRows || columns < kFp8TileColumns) {
+  __device__ __forceinline__ void store(const Sums& sums) const {
+    if (!wide) {
       sums.each_pair([&](int row, int column, float sum, float next) {
         store_one(row, column, sum);
         store_one(row, column + 1, next);
       });
     } else if (adds) {
-      store_whole<true>(sums);
+      store_pairs<true>(sums);
     } else {
-      store_whole<false>(sums);
+      store_pairs<false>(sums);
     }
   }
 
@@ -241,31 +245,44 @@ struct WeightGradientEnding {
   // Everything that a thread adds to in one half of a row is read before any of it is stored, so
   // that it waits for memory once.
   template <bool kAdds>
-  __device__ __forceinline__ void store_whole(const Fp8Sums& sums) const {
+  __device__ __forceinline__ void store_pairs(const Sums& sums) const {
+    constexpr int kHalf = kColumns / 2, kPairs = kHalf / 8;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
+      const int row = Sums::own_row() + 8 * r;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        float* const own =
-            to + (Fp8Sums::own_row() + 8 * r) * pitch + kFp8Half * h + 2 * lane_place();
-        float2 g[16];
+        const int column = kHalf * h + 2 * lane_place();
+        const int some = row < rows ? columns - column : 0;
+        float* const own = to + row * pitch + column;
+        float2 g[kPairs];
         if constexpr (kAdds) {
 #pragma unroll
-          for (int x = 0; x < 16; ++x) g[x] = *reinterpret_cast<const float2*>(own + 8 * x);
+          for (int x = 0; x < kPairs; ++x) {
+            if (8 * x < some) g[x] = *reinterpret_cast<const float2*>(own + 8 * x);
+          }
         }
 #pragma unroll
-        for (int x = 0; x < 16; ++x) {
-          const float low = mul(sums.total[h][x][2 * r], scale);
-          const float high = mul(sums.total[h][x][2 * r + 1], scale);
-          store_8(own + 8 * x, bits(kAdds ? add(g[x].x, low) : low),
-                  bits(kAdds ? add(g[x].y, high) : high));
+        for (int x = 0; x < kPairs; ++x) {
+          const float(&sum)[4] = sums.fragment(kPairs * h + x);
+          const float low = mul(sum[2 * r], scale), high = mul(sum[2 * r + 1], scale);
+          if (8 * x < some)
+            store_8(own + 8 * x, bits(kAdds ? add(g[x].x, low) : low),
+                    bits(kAdds ? add(g[x].y, high) : high));
         }
       }
     }
   }
 };
 
+// Asks for `bytes` of memory in the L2 cache; both are multiples of 16.
+__device__ __forceinline__ void prefetch_row(const void* from, std::uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
+template <int kTileColumns>
 struct WeightGradientTiles {
+  static constexpr int kColumns = kTileColumns;
   const Fp8LinearWeightGradient& op;
   bool wide;
 
@@ -275,7 +292,7 @@ struct WeightGradientTiles {
     Fp8Tile<e5m2, e4m3> factors;
   };
   __device__ int down() const { return tiles_of_rows(op.dy.rows); }
-  __device__ int of_segment() const { return down() * tiles_of_columns(op.x.rows); }
+  __device__ int of_segment() const { return down() * tiles_of_columns(op.x.rows, kColumns); }
   __device__ int count() const {
     return of_segment() * (static_cast<int>(op.x_scale.cols) / op.sources);
   }
@@ -284,7 +301,7 @@ struct WeightGradientTiles {
     const int result = n / of_segment(), own = n % of_segment();
     const int segment = result * op.sources + op.source;
     const std::int64_t o0 = std::int64_t{own % down()} * kFp8TileRows;
-    const std::int64_t k0 = std::int64_t{own / down()} * kFp8TileColumns;
+    const std::int64_t k0 = std::int64_t{own / down()} * kColumns;
     const RowSegments segments = segments_of(op, op.x.cols, op.x_scale.cols);
     const std::int64_t place = segments.listed() ? segments.place(segment) : 0;
     const std::int64_t depth = fp8_padded(segments.size(segment));
@@ -295,33 +312,53 @@ struct WeightGradientTiles {
             {{&lockstep::at(op.dy, o0, place), op.dy.pitch,
               static_cast<int>(smaller(kFp8TileRows, op.dy.rows - o0)), depth},
              {&lockstep::at(op.x, k0, place), op.x.pitch,
-              static_cast<int>(smaller(kFp8TileColumns, op.x.rows - k0)), depth}}};
+              static_cast<int>(smaller(kColumns, op.x.rows - k0)), depth}}};
   }
-  __device__ WeightGradientEnding ending(const Tile& tile) const {
-    const std::int64_t row = tile.result * op.dy.rows + tile.o0;
-    const bool adds = op.dw.data == nullptr;
+  __device__ bool adds() const { return op.dw.data == nullptr; }
+  __device__ std::int64_t first_row(const Tile& tile) const {
+    return tile.result * op.dy.rows + tile.o0;
+  }
+  __device__ WeightGradientEnding<kColumns> ending(const Tile& tile) const {
+    const std::int64_t row = first_row(tile);
     return {
-        adds ? &lockstep::at(op.acc, row, tile.k0) : &lockstep::at(op.dw, row, tile.k0),
-        adds ? op.acc.pitch : op.dw.pitch,
+        adds() ? &lockstep::at(op.acc, row, tile.k0) : &lockstep::at(op.dw, row, tile.k0),
+        adds() ? op.acc.pitch : op.dw.pitch,
         tile.factors.a.rows,
         tile.factors.b.rows,
         wide,
-        adds,
+        adds(),
         mul(lockstep::at(op.dy_scale, 0, tile.segment), lockstep::at(op.x_scale, 0, tile.segment))};
+  }
+  // Each thread asks for its row of what the tile adds to.
+  __device__ void prefetch(const Tile& tile) const {
+    static_assert(kFp8TileRows == kWarpgroup);
+    const int row = static_cast<int>(threadIdx.x), chunks = tile.factors.b.rows / 4;
+    if (adds() && wide && row < tile.factors.a.rows && chunks > 0)
+      prefetch_row(&lockstep::at(op.acc, first_row(tile) + row, tile.k0), 16 * chunks);
   }
 };
 
+template <int kColumns>
 __global__ void __launch_bounds__(kFp8Threads, 1)
     fp8_weight_gradient(const __grid_constant__ Fp8LinearWeightGradient op, bool wide) {
   pdl_begin();
   extern __shared__ __align__(1024) unsigned char memory[];
-  fp8_tiles(memory, WeightGradientTiles{op, wide});
+  fp8_tiles(memory, WeightGradientTiles<kColumns>{op, wide});
 }
 
-void launch_weight_gradient(CudaQueue queue, const Fp8LinearWeightGradient& op) {
+template <int kColumns>
+void launch_weight_gradient(CudaQueue queue, const Fp8LinearWeightGradient& op,
+                            std::int64_t results) {
   const std::int64_t tiles =
-      op.x_scale.cols / op.sources * tiles_of_rows(op.dy.rows) * tiles_of_columns(op.x.rows);
-  launch_fp8_tiles(queue, tiles, fp8_weight_gradient, op, all_vectorizable(op.dw, op.acc));
+      results * tiles_of_rows(op.dy.rows) * tiles_of_columns(op.x.rows, kColumns);
+  launch_fp8_tiles<kColumns>(queue, tiles, fp8_weight_gradient<kColumns>, op,
+                             all_vectorizable(op.dw, op.acc) && op.x.rows % 2 == 0);
+}
+void launch_weight_gradient(CudaQueue queue, const Fp8LinearWeightGradient& op) {
+  const std::int64_t results = op.x_scale.cols / op.sources;
+  if (fp8_tile_columns(results, op.dy.rows, op.x.rows, multiprocessors()) == kFp8TileColumns)
+    return launch_weight_gradient<kFp8TileColumns>(queue, op, results);
+  launch_weight_gradient<kFp8NarrowTileColumns>(queue, op, results);
 }
 
 template <class A>

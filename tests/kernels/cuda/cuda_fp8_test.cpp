@@ -2,6 +2,7 @@
 // family of codes, with infinities and NaN, and chains of many runs; by our own kernel, and by the
 // library where products are planned.
 #include "kernels/core/fp8_families.h"
+#include "kernels/cuda/gemm/fp8_tile_columns.h"
 #include "kernels/ops/fp8.h"
 #include "kernels/ops/linear.h"
 #include "tests/kernels/cuda/on_gpu.h"
@@ -151,6 +152,37 @@ void planned_at_once(BackendStream* stream, const Submission& submission) {
   const std::int64_t by_us = gpu().plans().own_calls;
   at_once(stream, submission);
   EXPECT_EQ(gpu().plans().own_calls, by_us) << "no algorithm of the library was admitted";
+}
+
+// Products that nobody planned are done by our own kernel.
+class Fp8OwnProducts : public testing::TestWithParam<Kind> {};
+
+TEST_P(Fp8OwnProducts, HaveTheBitsOfTheHostInWholeTilesAndAtEdges) {
+  for (const Fp8Family& f : kFp8Families) {
+    if (f.specials != 0) continue;  // Their sums are met above, and an accumulator has none.
+    for (const Sizes& s : {Sizes{300, 396, 288}, Sizes{260, 520, 1168}, Sizes{140, 203, 144}}) {
+      expect_same_bytes(f.name, at_once,
+                        [&](OpMemory& memory) { return product(memory, GetParam(), s, f); });
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Kinds, Fp8OwnProducts,
+                         testing::Values(Kind::forward, Kind::input_gradient, Kind::weight_gradient,
+                                         Kind::accumulate));
+
+// Gradients of weights that H100 and H200 compute in tiles of 256 columns; those above are done in
+// tiles of 192.
+TEST(Fp8OnAGpu, HasTheBitsOfTheHostInWideTilesOfWeightGradients) {
+  constexpr Sizes kWide{5600, 700, 272};
+  static_assert(fp8_tile_columns(1, kWide.m, kWide.n, 132) == kFp8TileColumns);
+  static_assert(fp8_tile_columns(1, 300, 396, 132) == kFp8NarrowTileColumns);
+  for (const Kind kind : {Kind::weight_gradient, Kind::accumulate}) {
+    for (const Fp8Family& f : kFp8Families) {
+      if (f.specials != 0 || f.spread < 5) continue;
+      expect_same_bytes(f.name, at_once,
+                        [&](OpMemory& memory) { return product(memory, kind, kWide, f); });
+    }
+  }
 }
 
 class Fp8LibraryProducts : public testing::TestWithParam<Kind> {};
