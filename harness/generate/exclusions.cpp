@@ -115,12 +115,9 @@ constexpr std::size_t pair_of(Trait one, Trait other) {
   return static_cast<std::size_t>(one) * kMostTraits + static_cast<std::size_t>(other);
 }
 
-// What several chunks are not built with yet (L00).
-constexpr Trait kWithoutChunks[] = {shared_memory_of_graphs};
-
-// Several stages are not built with these yet (L00), lie in no graph of everything where they are
-// ranks of one process (L37), or have no room for so many ranks.
-constexpr Trait kWithoutStages[] = {full_iteration, shared_memory_of_graphs, more_than_four_ranks};
+// Several stages lie in no graph of everything where they are ranks of one process (L37), or have
+// no room for so many ranks.
+constexpr Trait kWithoutStages[] = {full_iteration, more_than_four_ranks};
 
 std::vector<bool> excluded_pairs() {
   std::vector<bool> excluded(kMostTraits * kMostTraits);
@@ -136,10 +133,6 @@ std::vector<bool> excluded_pairs() {
     exclude(of_fp8, bf16);
   exclude(gathered_fp8_codes, uncached_fp8_weights);
   exclude(gathered_fp8_codes, ranks_without_shards);
-  for (const Trait other : kWithoutChunks) {
-    exclude(several_chunks, other);
-    exclude(groups_of_chunks, other);
-  }
   exclude(groups_of_chunks, one_in_flight);
   for (const Trait other : kWithoutStages) {
     exclude(several_stages, other);

@@ -526,6 +526,10 @@ constexpr Row kRows[] = {
     {Trait::stages_in_the_graph_of_a_step, "stages in the graph of a step", kOutside,
      [](F f) { return f.s.parallel.pipeline > 1 &&
               f.s.cuda_graph.impl == GraphImpl::full_iteration; }},
+    {Trait::shared_memory_of_chunks, "shared memory of chunks", kRare,
+     [](F f) { return f.s.cuda_graph.shared_memory && f.s.parallel.chunks > 1; }},
+    {Trait::shared_memory_of_stages, "shared memory of stages", kRare,
+     [](F f) { return f.s.cuda_graph.shared_memory && f.s.parallel.pipeline > 1; }},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMostTraits);
@@ -534,12 +538,11 @@ constexpr bool is_in_order() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
     if (kRows[i].trait != static_cast<Trait>(i)) return false;
   }
-  return std::size(kRows) == static_cast<std::size_t>(Trait::stages_in_the_graph_of_a_step) + 1;
+  return std::size(kRows) == static_cast<std::size_t>(Trait::shared_memory_of_stages) + 1;
 }
 static_assert(is_in_order(), "a row for each trait, in the order of the enumeration");
 // Campaign files of before have a trait's bit where it was.
-static_assert(static_cast<int>(Trait::offload_of_less_in_later_stages) == 198,
-              "a new trait goes last");
+static_assert(static_cast<int>(Trait::shared_memory_of_stages) == 201, "a new trait goes last");
 
 }  // namespace
 

@@ -207,6 +207,8 @@ enum class Trait : std::uint8_t {
   experts_apart_in_shared_memory,
   offload_of_less_in_later_stages,
   stages_in_the_graph_of_a_step,
+  shared_memory_of_chunks,
+  shared_memory_of_stages,
 };
 
 }  // namespace lockstep

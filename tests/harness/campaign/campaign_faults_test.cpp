@@ -43,6 +43,13 @@ Smallest smallest(const std::string& fault, const std::string& judge) {
     return {.documents = 7};
   // The plan of shared memory misses a count of microbatches alone, so the count must change.
   if (fault == "shared-memory-of-the-first-count") return {.features = 2};
+  // Chunks that share memory, and microbatches that meet in it.
+  if (fault == "chunk-gradient-reused-before-its-pass" ||
+      fault == "output-reused-behind-its-pass" ||
+      fault == "later-chunks-keep-memory-of-their-own" ||
+      fault == "received-input-in-shared-memory" ||
+      fault == "shared-memory-in-the-order-of-the-last-stage")
+    return {.features = 3};
   // The fourth launch is the first backward pass of two regions, or the second of one.
   if (fault == "replay-skipped-once") return {.modules = 2};
   // A limit counts graphs of several buckets.

@@ -63,12 +63,14 @@ inline std::string needs_outside(const std::string& name) {
 inline std::string not_in_random_scenarios(const std::string& name) {
   if (name.ends_with("-twice") && name != "reduce-runs-twice" && name != "replay-runs-twice")
     return "random scenarios have no row of costs";
-  if (name == "inputs-have-room-for-two-packs") return "random scenarios have no row of costs";
+  if (name == "inputs-have-room-for-two-packs" || name == "output-kept-until-its-backward-pass")
+    return "random scenarios have no row of costs";
   if (name == "graph-key-count-in-8-bits")
     return "steps of random scenarios have at most 8 microbatches";
   if (name == "moe-capacity-in-another-order")
     return "the factors of random scenarios are the same in any order";
   if (name == "evaluation-graph-without-its-count" || name == "part-of-a-step-in-cut-groups" ||
+      name == "parts-in-shared-memory-run-in-groups" ||
       name == "offload-keeps-tensors-of-the-smallest-size" || name == "activation-gate-saturates" ||
       name == "scan-long-time-steps-are-linear")
     return "random scenarios hardly ever draw it";
