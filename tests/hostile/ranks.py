@@ -1,5 +1,6 @@
 """Starts the ranks of `lockstep train` as processes, as a launcher would, for the scripts beside it."""
 import concurrent.futures
+import fcntl
 import itertools
 import os
 import pathlib
@@ -20,19 +21,22 @@ training: {steps: STEPS, microbatches: 2}
 
 
 PORTS = itertools.count(random.randrange(12000))
+# Of each port a byte, locked by the process that has it until it ends; tests/engine/rendezvous/raw_peer.h does the same.
+RESERVED = os.open(f"/tmp/lockstep-test-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def free_port():
     """Below those that the system gives to who connects: one that connects before anybody listens would get it itself. No port
-    is given twice, because several runs may begin at once."""
+    is given twice, because several runs may begin at once, and no other test gets one before somebody listens at it."""
     while True:
         port = 20000 + next(PORTS) % 12000
-        with socket.socket() as one:
-            try:
+        try:
+            fcntl.lockf(RESERVED, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+            with socket.socket() as one:
                 one.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+        except OSError:
+            continue
+        return port
 
 
 def in_parallel(jobs, work, items):

@@ -11,6 +11,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -20,8 +21,10 @@
 
 #include "engine/rendezvous/connection.h"
 #include "engine/rendezvous/tcp_store.h"
+#include "tests/engine/comm/processes.h"
 #include "tests/engine/rendezvous/raw_peer.h"
 #include "tests/engine/rendezvous/stores.h"
+#include "tests/support/tree.h"
 
 namespace lockstep::test {
 namespace {
@@ -54,6 +57,24 @@ std::string why(const std::function<void()>& body) {
     return error.what();
   }
   return "";
+}
+
+// Also against the scripts of tests/hostile.
+TEST(Ports, BelongToOneProcessAtATime) {
+  const std::uint16_t port = free_port();
+  EXPECT_TRUE(reserves(port));  // As before.
+  EXPECT_NE(free_port(), port);
+  Processes other(1, [&](int) { return reserves(port) ? 2 : 0; });
+  EXPECT_EQ(other.wait(0).status, 0);
+  const auto script = [](std::uint16_t at) {
+    const std::string text = "python3 -c 'import sys; sys.path.insert(0, \"" + root_path() +
+                             "/tests/hostile\"); import itertools, ranks; ranks.PORTS = "
+                             "itertools.count(" +
+                             std::to_string(at - 20000) +
+                             "); sys.exit(ranks.free_port() == " + std::to_string(at) + ")'";
+    return std::system(text.c_str());
+  };
+  EXPECT_EQ(script(port), 0);
 }
 
 TEST(TcpStore, SaysWhyItTakesAProcessNot) {

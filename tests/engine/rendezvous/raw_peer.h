@@ -2,6 +2,7 @@
 #pragma once
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -46,8 +47,20 @@ inline sockaddr_in loopback(std::uint16_t port) {
   return address;
 }
 
-// A port that nobody listens at, below those that the system gives to who connects: another test
-// could get such a one.
+// Whether the port is this process's until it ends, although nobody listens at it yet: it locks the
+// byte of that number in a file, as tests/hostile/ranks.py does.
+inline bool reserves(std::uint16_t port) {
+  static const int file = ::open(("/tmp/lockstep-test-ports-" + std::to_string(::getuid())).c_str(),
+                                 O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  flock byte{};
+  byte.l_type = F_WRLCK;
+  byte.l_whence = SEEK_SET;
+  byte.l_start = port;
+  byte.l_len = 1;
+  return ::fcntl(file, F_SETLK, &byte) == 0;
+}
+
+// A reserved port that nobody listens at, below those that the system gives to who connects.
 inline std::uint16_t free_port() {
   static unsigned next = static_cast<unsigned>(::getpid()) * 7;
   for (;;) {
@@ -58,7 +71,7 @@ inline std::uint16_t free_port() {
     const bool free =
         ::bind(file, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
     ::close(file);
-    if (free) return ntohs(address.sin_port);
+    if (free && reserves(ntohs(address.sin_port))) return ntohs(address.sin_port);
   }
 }
 
