@@ -136,7 +136,7 @@ def test_campaign_script(root, lockstep):
     """A folder that cannot be made is a failure of the environment, and an edited regression replaces its old text."""
     with tempfile.TemporaryDirectory() as temporary:
         there = pathlib.Path(temporary)
-        run_job.copy_tree(root, there / "tree")
+        run_job.copy_tree(root, there / "tree", run_job.READ)
         (there / "file").write_text("")
         regressions = there / "tree/scenarios/regressions"
         regressions.mkdir(exist_ok=True)
@@ -156,9 +156,11 @@ def test_copied_tree():
         for name in ("ci/build.sh", "build/bin/lockstep", "build-host-asan/a.o", "notes.txt"):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text("a")
-        copy.mkdir()
-        run_job.copy_tree(root, copy)
-        assert {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()} == {"ci/build.sh", "notes.txt"}
+        (root / "more").mkdir()
+        (root / "more/a.txt").write_text("a")
+        for only, kept in ((None, {"ci/build.sh", "notes.txt", "more/a.txt"}), ({"ci"}, {"ci/build.sh", "notes.txt"})):
+            run_job.copy_tree(root, copy / str(only), only)
+            assert {str(path.relative_to(copy / str(only))) for path in (copy / str(only)).rglob("*") if path.is_file()} == kept
 
 
 def test_little_jobs(root, lockstep):

@@ -24,10 +24,11 @@ STUBS = {
     "dpkg-query": "echo installed\n",
     "nvidia-smi": 'echo "GPU 0: NVIDIA H200 (UUID: GPU-a)"; echo "GPU 1: NVIDIA H200 (UUID: GPU-b)"\n',
 }
-# Campaigns of a second and three cases, in place of what a night takes; those that must draw something take longer.
+# Campaigns of a second and three cases, in place of what a night takes. Those that must draw something, or fail, run a few
+# cases that do; time alone would be wasted on a fast machine, and too short on a slow one.
 # Under a sanitizer all takes longer: tests/support/patience.h.
 PATIENCE = int(os.environ.get("LOCKSTEP_TEST_PATIENCE", "1"))
-LITTLE = ((r"\bBUDGET=\d+(?=.*--with)", f"BUDGET={10 * PATIENCE}"), (r"\bBUDGET=\d+(?!.*--with)", "BUDGET=1"), (r"\bCASES=\d+", "CASES=3"))
+LITTLE = ((r"\bBUDGET=\d+(.* --with \S+)", rf"SEED=7 BUDGET={300 * PATIENCE}\1 --count 12"), (r"\bBUDGET=\d+(?!.*--with)", "BUDGET=1"), (r"\bCASES=\d+", "CASES=3"))
 STUBBED_SCRIPTS = {"ci/fuzz_target.sh": 'mkdir -p "$OUT"\n', "ci/gpu.sh": 'mkdir -p "$OUT" && echo held >"$OUT/summary.txt"\n'}
 
 
@@ -53,17 +54,23 @@ def jobs_of(root, pipeline):
     return reader(yaml.safe_load((root / "ci" / file).read_text()))
 
 
-def copy_tree(root, folder):
-    """The tree as a checkout has it: what git knows, or where there is no git, all but builds."""
+# What a step can read where its builds are stubs.
+READ = {"ci", "scenarios"}
+
+
+def copy_tree(root, folder, only=None):
+    """The tree as a checkout has it: what git knows, or where there is no git, all but builds. `only`: of the folders, these."""
+    wanted = lambda name: only is None or "/" not in name or name.split("/")[0] in only
     # Root may be asked for the checkout of somebody else, which git refuses unless it is told.
     listed = shutil.which("git") and subprocess.run(["git", "-c", "safe.directory=*", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"], capture_output=True, check=False)
     if listed is None or listed.returncode:
         left_out = lambda here, names: {name for name in names if name == ".git" or (
-            name.startswith("build") and (pathlib.Path(here) / name).is_dir())}
+            name.startswith("build") and (pathlib.Path(here) / name).is_dir()) or (
+            pathlib.Path(here) == root and (root / name).is_dir() and not wanted(f"{name}/"))}
         shutil.copytree(root, folder, ignore=left_out, dirs_exist_ok=True)
         return
     for name in filter(None, listed.stdout.decode().split("\0")):
-        if (root / name).is_file():
+        if wanted(name) and (root / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(root / name, folder / name)
 
@@ -101,7 +108,7 @@ def run_job(root, pipeline, job, user="", stubs_for="", steps=None, little=False
         pathlib.Path(temporary).chmod(0o755)
         folder, home = pathlib.Path(temporary) / "checkout", pathlib.Path(temporary) / "home"
         home.mkdir()
-        copy_tree(root, folder)
+        copy_tree(root, folder, READ if stubs_for else None)
         env = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "CI": "true", **env_of_job}
         if stubs_for:
             for name, text in STUBS.items():
