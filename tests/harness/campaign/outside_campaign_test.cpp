@@ -17,13 +17,13 @@ json::value report_in(const std::string& path) { return json::parse(slurp(path))
 
 TEST_F(Campaign, ReachesProcessesAndCudnn) {
   const std::string report = folder_ / "report.json";
-  const Ran ran = fuzz("--seed 5 --count 24 --jobs 2 --with processes,cudnn --json " + report);
+  const Ran ran = fuzz("--seed 5 --count 12 --jobs 2 --with processes,cudnn --json " + report);
   EXPECT_EQ(ran.status, 0) << ran.err << ran.out;
   const json::value told = report_in(report);
   const auto cases = [&](const char* name) { return told.at("with").at(name).to_number<int>(); };
   EXPECT_EQ(told.at("campaign").at("with"), "processes,cudnn");
-  EXPECT_EQ(cases("processes") + told.at("summary").at("near_legal").to_number<int>(), 24);
-  EXPECT_GT(cases("cudnn"), 4);
+  EXPECT_EQ(cases("processes") + told.at("summary").at("near_legal").to_number<int>(), 12);
+  EXPECT_GT(cases("cudnn"), 2);
   EXPECT_THAT(ran.out,
               HasSubstr("with processes: " + std::to_string(cases("processes")) + " cases"));
   EXPECT_THAT(ran.out, HasSubstr("with cudnn: " + std::to_string(cases("cudnn")) + " cases"));
@@ -31,7 +31,7 @@ TEST_F(Campaign, ReachesProcessesAndCudnn) {
 
 TEST_F(Campaign, TellsWhatCasesInFp8Had) {
   const std::string report = folder_ / "report.json";
-  const Ran ran = fuzz("--seed 5 --count 60 --jobs 2 --with fp8 --coverage --json " + report);
+  const Ran ran = fuzz("--seed 5 --count 30 --jobs 2 --with fp8 --coverage --json " + report);
   EXPECT_EQ(ran.status, 0) << ran.err << ran.out;
   const json::value told = report_in(report);
   const json::object& met = told.at("in_fp8").as_object();
@@ -51,10 +51,10 @@ TEST_F(Campaign, TellsWhatCasesInFp8Had) {
 
 TEST_F(Campaign, WithProcessesIsTheSameOnAnyNumberOfWorkers) {
   const std::string one = folder_ / "one", two = folder_ / "two";
-  EXPECT_EQ(fuzz("--seed 6 --count 12 --jobs 1 --with processes --log " + one).status, 0);
-  EXPECT_EQ(fuzz("--seed 6 --count 12 --jobs 3 --with processes --log " + two).status, 0);
+  EXPECT_EQ(fuzz("--seed 6 --count 6 --jobs 1 --with processes --log " + one).status, 0);
+  EXPECT_EQ(fuzz("--seed 6 --count 6 --jobs 3 --with processes --log " + two).status, 0);
   EXPECT_EQ(cases_of(one), cases_of(two));
-  const Ran other = fuzz("--seed 6 --count 12 --resume --log " + one);
+  const Ran other = fuzz("--seed 6 --count 6 --resume --log " + one);
   EXPECT_EQ(other.status, 2);
   EXPECT_THAT(other.err, HasSubstr("begun with with \"processes\", this request has \"\""));
 }
@@ -104,8 +104,8 @@ TEST_F(Campaign, DrawsAroundAFile) {
   const std::string mine = folder_.file(
       "mine.yaml", "schema: 1\nname: mine\nmodel: {pattern: \"M*-\"}\ntraining: {steps: 2}\n");
   const std::string one = folder_ / "one", two = folder_ / "two";
-  EXPECT_EQ(fuzz("--seed 2 --count 16 --jobs 1 --like " + mine + " --log " + one).status, 0);
-  EXPECT_EQ(fuzz("--seed 2 --count 16 --jobs 3 --like " + mine + " --log " + two).status, 0);
+  EXPECT_EQ(fuzz("--seed 2 --count 10 --jobs 1 --like " + mine + " --log " + one).status, 0);
+  EXPECT_EQ(fuzz("--seed 2 --count 10 --jobs 3 --like " + mine + " --log " + two).status, 0);
   EXPECT_EQ(cases_of(one), cases_of(two));
   int kept = 0;
   for (const auto& [index, line] : cases_of(one)) {
@@ -113,12 +113,12 @@ TEST_F(Campaign, DrawsAroundAFile) {
     EXPECT_TRUE(s.model.pattern == "M*-" || s.training.steps == 2) << index;  // One may be drawn.
     kept += s.model.pattern == "M*-" && s.training.steps == 2;
   }
-  EXPECT_GE(kept, 8);
+  EXPECT_GE(kept, 5);
   // Another file is another campaign.
   const std::string other =
       folder_.file("other.yaml", "schema: 1\nname: other\ntraining: {steps: 2}\n");
-  EXPECT_EQ(fuzz("--seed 2 --count 16 --resume --like " + other + " --log " + one).status, 2);
-  EXPECT_EQ(fuzz("--seed 2 --count 16 --resume --log " + one).status, 2);
+  EXPECT_EQ(fuzz("--seed 2 --count 10 --resume --like " + other + " --log " + one).status, 2);
+  EXPECT_EQ(fuzz("--seed 2 --count 10 --resume --log " + one).status, 2);
   EXPECT_EQ(fuzz("--count 1 --like " + folder_.file("bad.yaml", "schema: 2\n")).status, 2);
   EXPECT_EQ(near("--count 1 --like " + mine).status, 2);
   // A file that cannot run here.
@@ -138,7 +138,7 @@ TEST_F(Campaign, DrawsAroundAFile) {
 TEST_F(Campaign, DrawsAroundAFileForAnEngine) {
   const std::string mine =
       folder_.file("mine.yaml", "schema: 1\nname: mine\ntraining: {steps: 2}\n");
-  const Ran ran = run_lockstep("fuzz --seed 2 --count 2 --quiet --like " + mine + " --engine \"" +
+  const Ran ran = run_lockstep("fuzz --seed 2 --count 1 --quiet --like " + mine + " --engine \"" +
                                lockstep_program() + " engine --device sim\"");
   EXPECT_EQ(ran.status, 0) << ran.err << ran.out;
 }

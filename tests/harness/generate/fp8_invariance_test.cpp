@@ -20,7 +20,7 @@ namespace {
 
 using test::Outcome;
 
-constexpr int kScenarios = 20;  // For one property.
+constexpr int kScenarios = 10;  // For one property.
 
 // A random scenario of one rank in fp8, without what the properties change.
 Scenario draw(Choices& c) {
