@@ -10,7 +10,8 @@ select=(-LE '^slow$')
 resources=()
 status=0
 run_tests() {
-  ctest --test-dir "$build" --no-tests=error --output-on-failure -j "$(jobs)" "${select[@]}" "${resources[@]}" "$@"
+  # One more than builds: the long tests of networks and of processes mostly wait.
+  ctest --test-dir "$build" --no-tests=error --output-on-failure -j "$(($(jobs) + 1))" "${select[@]}" "${resources[@]}" "$@"
 }
 
 stage deps bash ci/deps.sh
