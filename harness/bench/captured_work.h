@@ -11,13 +11,21 @@ namespace lockstep {
 class BenchStream {
  public:
   explicit BenchStream(Backend& backend)
-      : backend_(backend), stream_(backend.create_stream("bench")) {}
+      : backend_(backend),
+        stream_(backend.create_stream("bench")),
+        event_(backend.create_event()) {}
   BenchStream(const BenchStream&) = delete;
   BenchStream& operator=(const BenchStream&) = delete;
-  ~BenchStream() { backend_.destroy_stream(stream_); }
+  ~BenchStream() {
+    backend_.destroy_event(event_);
+    backend_.destroy_stream(stream_);
+  }
 
   Backend& backend() const { return backend_; }
   BackendStream* get() const { return stream_; }
+  // What follows comes behind all of what was submitted. In a graph the end of an op may otherwise
+  // run beside what follows, and its time would not show.
+  void end_work() const { backend_.record(stream_, event_, false); }
   // Seconds from the first call of `submit` until the device has done what it submitted.
   double seconds(const std::function<void()>& submit) const {
     const Stopwatch watch;
@@ -29,6 +37,7 @@ class BenchStream {
  private:
   Backend& backend_;
   BackendStream* stream_;
+  BackendEvent* event_;
 };
 
 // Work as one graph, so that the host's part is one launch.

@@ -66,7 +66,9 @@ double time_work(const BenchStream& own, const std::function<void(BackendStream*
     return seconds_of(own, [&](BackendStream* stream) {
       for (int i = 0; i < calls; ++i) {
         if (flush != nullptr) own.backend().submit(stream, *flush);
-        if (with_work) work(stream);
+        if (!with_work) continue;
+        work(stream);
+        own.end_work();
       }
     });
   };
