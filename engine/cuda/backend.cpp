@@ -16,11 +16,14 @@
 #include "engine/cuda/call.h"
 #include "engine/cuda/copy_branches.h"
 #include "engine/cuda/info.h"
+#include "engine/cuda/launches/captured_ops.h"
+#include "engine/cuda/launches/waiting_ops.h"
 #include "engine/cuda/nccl.h"
 #include "engine/cuda/nvtx.h"
 #include "engine/device/block_memory.h"
 #include "kernels/cuda/common/spin.h"
 #include "kernels/cuda/gemm/product_plans.h"
+#include "kernels/cuda/pairs.h"
 #include "kernels/cuda/table.h"
 #include "kernels/diagnostics/poison.h"
 
@@ -96,6 +99,7 @@ class CudaBackend final : public Backend {
     info_ = cuda_device_info(index);
   }
   ~CudaBackend() override {
+    launch_waiting_if_possible();
     release_deferred();
     if (poison_stream_) end(poison_stream_);
     if (poisoned_) forget(cudaEventDestroy(poisoned_));
@@ -109,11 +113,13 @@ class CudaBackend final : public Backend {
   void enter_thread() override { cuda_call(cudaSetDevice(index_), "cudaSetDevice"); }
   CommunicatorId new_communicator_id() override { return new_nccl_id(); }
   BackendCommunicator* join_communicator(const CommunicatorId& id, int rank, int size) override {
+    launch_waiting();
     joined_ = true;
     return join_nccl(id, rank, size, [this](std::int64_t bytes) { count(bytes); });
   }
 
   void* allocate(std::size_t bytes) override {
+    launch_waiting();
     release_deferred();
     void* memory = may_carve() ? blocks_.allocate(bytes) : nullptr;
     if (!memory) cuda_call(cudaMalloc(&memory, bytes), "cudaMalloc");
@@ -123,6 +129,7 @@ class CudaBackend final : public Backend {
   }
   // Counted by whole windows, as they are taken.
   void* allocate_shared(BackendCommunicator& ranks, std::size_t bytes) override {
+    launch_waiting();
     void* const memory = ranks.allocate(bytes);
     shared_.emplace(memory, &ranks);
     sizes_.emplace(memory, bytes);
@@ -130,6 +137,7 @@ class CudaBackend final : public Backend {
     return memory;
   }
   void release(void* memory) noexcept override {
+    launch_waiting_if_possible();
     if (poison_freed_) poison_freed(memory);  // cudaFree waits for it.
     if (const auto found = shared_.find(memory); found != shared_.end()) {
       // It stays mapped and is handed out again, or goes with the communicator: neither waits.
@@ -152,6 +160,7 @@ class CudaBackend final : public Backend {
     return memory;
   }
   void release_pinned(void* memory) noexcept override {
+    launch_waiting_if_possible();
     const auto found = pinned_sizes_.find(memory);
     if (found != pinned_sizes_.end()) {
       if (poison_freed_) poison_on_host(memory, found->second, PoisonMemory::kFreed);
@@ -161,6 +170,7 @@ class CudaBackend final : public Backend {
     if (cudaFreeHost(memory) != cudaSuccess) defer(deferred_pinned_, memory);
   }
   void* allocate_async(BackendStream* stream, std::size_t bytes) override {
+    launch_waiting();
     if (is_capturing(stream)) cuda_call(cudaErrorNotSupported, "cudaMallocAsync");
     void* memory = nullptr;
     cuda_call(cudaMallocAsync(&memory, bytes, cuda(stream)), "cudaMallocAsync");
@@ -169,6 +179,7 @@ class CudaBackend final : public Backend {
     return memory;
   }
   void release_async(BackendStream* stream, void* memory) override {
+    launch_waiting();
     if (is_capturing(stream)) cuda_call(cudaErrorNotSupported, "cudaFreeAsync");
     cuda_call(cudaFreeAsync(memory, cuda(stream)), "cudaFreeAsync");
     remove(memory);
@@ -186,8 +197,10 @@ class CudaBackend final : public Backend {
     int least = 0, greatest = 0;
     cuda_call(cudaDeviceGetStreamPriorityRange(&least, &greatest),
               "cudaDeviceGetStreamPriorityRange");
+    // In a graph of compute, what runs beside has the least priority.
+    const int of_compute = std::max(greatest, least - (std::string_view(name) == "compute"));
     cuda_call(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
-                                           comes_first(name) ? greatest : least),
+                                           comes_first(name) ? greatest : of_compute),
               "cudaStreamCreateWithPriority");
     ++unended_;
     streams_.push_back(stream);
@@ -198,6 +211,8 @@ class CudaBackend final : public Backend {
     return reinterpret_cast<BackendStream*>(stream);
   }
   void destroy_stream(BackendStream* stream) noexcept override {
+    launch_waiting_if_possible();
+    captured_.erase(stream);
     std::erase(streams_, cuda(stream));
     std::erase(behind_poison_, cuda(stream));
     end(cuda(stream));
@@ -212,6 +227,7 @@ class CudaBackend final : public Backend {
   }
 
   void plan(const Submission& op) override {
+    launch_waiting();
     guarded(op.type().name, [&] { plan_on_cuda(op.type().id, plans_, op.op()); });
   }
   PlanCounts plans() const override {
@@ -223,6 +239,8 @@ class CudaBackend final : public Backend {
     return bytes;
   }
   bool submit_fastest(BackendStream* stream, const Submission& op) override {
+    launch_waiting();
+    come_behind_ops(stream);
     bool done = false;
     guarded(op.type().name,
             [&] { done = run_fastest_on_cuda(op.type().id, cuda(stream), op.op()); });
@@ -230,41 +248,62 @@ class CudaBackend final : public Backend {
   }
   void submit(BackendStream* stream, const Submission& op) override {
     follow_poison(stream);
-    guarded(op.type().name, [&] { run_on_cuda(op.type().id, cuda(stream), plans_, op.op()); });
+    // A library's calls on the stream do not pass here.
+    const bool may_wait = capturing_.empty() && !joined_;
+    guarded(op.type().name, [&] {
+      if (may_wait && waiting_.take(cuda(stream), op)) return;
+      waiting_.launch();
+      if (CapturedOps* const captured = captured_by(stream)) return captured->submit(op);
+      run_on_cuda(op.type().id, cuda(stream), plans_, op.op());
+    });
   }
   void copy(BackendStream* stream, void* to, const void* from, std::size_t bytes,
             CopyKind kind) override {
+    launch_waiting();
     follow_poison(stream);
     if (bytes == 0) return;
+    come_behind_ops(stream);
     cuda_call(cudaMemcpyAsync(to, from, bytes, cuda(kind), cuda(stream)), "cudaMemcpyAsync");
     const bool pinned = kind != CopyKind::device_to_device;
-    if (pinned && !capturing_.empty() && is_capturing(stream)) branches_.copied(cuda(stream));
+    if (!pinned || capturing_.empty() || !is_capturing(stream)) return;
+    branches_.copied(cuda(stream));
+    for (auto& [origin, ops] : captured_) ops.stay_in_line();
   }
   void fill(BackendStream* stream, void* to, std::uint8_t byte, std::size_t bytes) override {
+    launch_waiting();
     follow_poison(stream);
+    come_behind_ops(stream);
     if (bytes > 0) cuda_call(cudaMemsetAsync(to, byte, bytes, cuda(stream)), "cudaMemsetAsync");
   }
   void record(BackendStream* stream, BackendEvent* event, bool external) override {
+    launch_waiting();
+    come_behind_ops(stream);
     const unsigned flags = external ? cudaEventRecordExternal : cudaEventRecordDefault;
     cuda_call(cudaEventRecordWithFlags(cuda(event), cuda(stream), flags),
               "cudaEventRecordWithFlags");
     if (!external) branches_.recorded(cuda(stream), cuda(event));
   }
   void wait(BackendStream* stream, BackendEvent* event, bool external) override {
+    launch_waiting();
+    come_behind_ops(stream);
     const unsigned flags = external ? cudaEventWaitExternal : cudaEventWaitDefault;
     cuda_call(cudaStreamWaitEvent(cuda(stream), cuda(event), flags), "cudaStreamWaitEvent");
     if (!external) branches_.waited(cuda(stream), cuda(event));
   }
   bool finished(BackendStream* stream) override {
+    launch_waiting();
     return is_ready(cudaStreamQuery(cuda(stream)), "cudaStreamQuery");
   }
   bool finished(BackendEvent* event) override {
+    launch_waiting();
     return is_ready(cudaEventQuery(cuda(event)), "cudaEventQuery");
   }
   void synchronize(BackendStream* stream) override {
+    launch_waiting();
     cuda_call(cudaStreamSynchronize(cuda(stream)), "cudaStreamSynchronize");
   }
   void synchronize(BackendEvent* event) override {
+    launch_waiting();
     cuda_call(cudaEventSynchronize(cuda(event)), "cudaEventSynchronize");
   }
 
@@ -273,6 +312,8 @@ class CudaBackend final : public Backend {
     cuda_raise("cudaErrorNotSupported", "call", std::source_location::current());
   }
   void delay(BackendStream* stream, std::int64_t amount) override {
+    launch_waiting();
+    come_behind_ops(stream);
     guarded("delay", [&] { spin(CudaQueue{cuda(stream)}, amount); });
   }
   void set_poison(bool fresh, bool freed) override {
@@ -290,11 +331,15 @@ class CudaBackend final : public Backend {
   void host_acts() override {}
 
   void begin_capture(BackendStream* stream) override {
+    launch_waiting();
     // No capture may wait for it.
     while (!behind_poison_.empty()) follow_poison(behind_poison_.back());
+    // A library's calls on the stream do not pass here.
+    void* const workspace = joined_ ? nullptr : workspace_beside(stream);
     cuda_call(cudaStreamBeginCapture(cuda(stream), cudaStreamCaptureModeThreadLocal),
               "cudaStreamBeginCapture");
     capturing_.insert(stream);
+    if (!joined_) captured_.try_emplace(stream, cuda(stream), plans_, workspace);
   }
   CaptureStatus capture_status(BackendStream* stream) override {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -304,17 +349,28 @@ class CudaBackend final : public Backend {
                                                    : CaptureStatus::invalidated;
   }
   BackendGraph* end_capture(BackendStream* stream) override {
+    launch_waiting();
     cudaGraph_t graph = nullptr;
+    std::string failed;
+    if (CapturedOps* const captured = captured_by(stream)) {
+      try {
+        captured->finish();
+      } catch (const std::exception& error) {
+        failed = error.what();
+      }
+    }
+    captured_.erase(stream);
     capturing_.erase(stream);
     const bool joined = branches_.end_capture(cuda(stream));
     cuda_call(cudaStreamEndCapture(cuda(stream), &graph), "cudaStreamEndCapture");
-    if (!joined) {
+    if (!joined && failed.empty()) failed = "cudaErrorStreamCaptureUnjoined";
+    if (!failed.empty()) {
       forget(cudaGraphDestroy(graph));
-      cuda_raise("cudaErrorStreamCaptureUnjoined", "cudaStreamEndCapture",
-                 std::source_location::current());
+      cuda_raise(failed.c_str(), "cudaStreamEndCapture", std::source_location::current());
     }
     cudaGraphExec_t exec = nullptr;
-    const cudaError_t instantiated = cudaGraphInstantiate(&exec, graph, 0);
+    const cudaError_t instantiated =
+        cudaGraphInstantiate(&exec, graph, cudaGraphInstantiateFlagUseNodePriority);
     forget(cudaGraphDestroy(graph));
     cuda_call(instantiated, "cudaGraphInstantiate");
     // The first launch would upload it anyway, and take that time between two ops.
@@ -324,6 +380,7 @@ class CudaBackend final : public Backend {
     return reinterpret_cast<BackendGraph*>(exec);
   }
   void launch(BackendGraph* graph, BackendStream* stream) override {
+    launch_waiting();
     follow_poison(stream);
     cuda_call(cudaGraphLaunch(cuda(graph), cuda(stream)), "cudaGraphLaunch");
   }
@@ -348,6 +405,32 @@ class CudaBackend final : public Backend {
       failed = error.what();
     }
     if (!failed.empty()) cuda_raise(failed.c_str(), what, std::source_location::current());
+  }
+  // Called before any call that is no op that waits.
+  void launch_waiting() {
+    if (!waiting_.empty()) guarded("waiting ops", [&] { waiting_.launch(); });
+  }
+  void launch_waiting_if_possible() noexcept {
+    try {
+      waiting_.launch();
+    } catch (...) {  // A destructor calls; what matters shows at the next call.
+    }
+  }
+  // Null if the stream captures nothing, or as one that joined another's capture.
+  CapturedOps* captured_by(BackendStream* stream) {
+    if (captured_.empty()) return nullptr;
+    const auto found = captured_.find(stream);
+    return found == captured_.end() ? nullptr : &found->second;
+  }
+  void come_behind_ops(BackendStream* stream) {
+    if (CapturedOps* const captured = captured_by(stream))
+      guarded("join", [&] { captured->join(); });
+  }
+  // One for each stream that captures. It is not counted: the program has no such memory.
+  void* workspace_beside(BackendStream* stream) {
+    void*& memory = workspaces_[stream];
+    if (memory == nullptr && may_carve()) memory = blocks_.allocate(kWorkspaceBeside);
+    return memory;
   }
   void poison_on(cudaStream_t stream, void* memory, std::size_t bytes, std::uint16_t half) {
     const PoisonMemory op = poison(memory, static_cast<std::int64_t>(bytes), half);
@@ -442,6 +525,9 @@ class CudaBackend final : public Backend {
   const bool exact_;
   int unended_ = 0;                     // Streams that may still have work.
   std::set<BackendStream*> capturing_;  // Where a capture was begun and not ended.
+  WaitingOps waiting_;
+  std::map<BackendStream*, CapturedOps> captured_;  // The ops of each.
+  std::map<BackendStream*, void*> workspaces_;      // For products that run beside others.
   CopyBranches branches_;
   DeviceInfo info_;
   ProductPlans plans_;

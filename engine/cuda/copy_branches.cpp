@@ -1,48 +1,11 @@
 #include "engine/cuda/copy_branches.h"
 
-#include <cstddef>
 #include <utility>
 
 #include "engine/cuda/call.h"
+#include "engine/cuda/launches/capture_state.h"
 
 namespace lockstep {
-namespace {
-
-struct Capture {
-  bool active = false;
-  unsigned long long id = 0;
-  cudaGraph_t graph = nullptr;
-  std::vector<cudaGraphNode_t> behind;  // The nodes that the stream's next op would follow.
-};
-
-cudaError_t ask(cudaStream_t stream, Capture& capture) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  const cudaGraphNode_t* behind = nullptr;
-  const cudaGraphEdgeData* kinds = nullptr;
-  std::size_t count = 0;
-#if CUDART_VERSION >= 13000
-  const cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, &capture.id, &capture.graph,
-                                                     &behind, &kinds, &count);
-#else
-  const cudaError_t error = cudaStreamGetCaptureInfo_v3(stream, &status, &capture.id,
-                                                        &capture.graph, &behind, &kinds, &count);
-#endif
-  capture.active = error == cudaSuccess && status == cudaStreamCaptureStatusActive;
-  if (capture.active) capture.behind.assign(behind, behind + count);
-  return error;
-}
-
-cudaError_t go_on_behind(cudaStream_t stream, std::vector<cudaGraphNode_t>& nodes) {
-#if CUDART_VERSION >= 13000
-  return cudaStreamUpdateCaptureDependencies(stream, nodes.data(), nullptr, nodes.size(),
-                                             cudaStreamSetCaptureDependencies);
-#else
-  return cudaStreamUpdateCaptureDependencies(stream, nodes.data(), nodes.size(),
-                                             cudaStreamSetCaptureDependencies);
-#endif
-}
-
-}  // namespace
 
 void CopyBranches::recorded(cudaStream_t stream, cudaEvent_t event) {
   clock_.recorded(stream, event);

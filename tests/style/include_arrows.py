@@ -24,7 +24,7 @@ FLOORS = {
     ],
     "scenarios": [[""], ["syntax", "documents"], ["schema"], ["rules"], ["io"], ["reference"]],
     "engine": [
-        ["device", "plan"],
+        ["device", "plan", "cuda/launches"],
         ["rendezvous", "sim", "cuda", "graphs"],
         ["comm"],
         ["checkpoint", "tensors"],

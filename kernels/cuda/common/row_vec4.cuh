@@ -2,6 +2,7 @@
 // loaded once.
 #pragma once
 
+#include "kernels/cuda/common/beside.h"
 #include "kernels/cuda/common/reduce.cuh"
 #include "kernels/cuda/common/vec8.cuh"
 
@@ -109,8 +110,12 @@ static __global__ void __launch_bounds__(kFoldThreads)
 }
 inline void fold(CudaQueue queue, const Scratch<float>& partials, const Out<float>& sums,
                  const Accum<float>& total) {
-  launch(queue, dim3(blocks_for(sums.cols, kFoldColumns)), dim3(kFoldThreads), kPdl, fold_partials,
-         partials, sums, total);
+  launch_beside(
+      [&] {
+        launch(queue, dim3(blocks_for(sums.cols, kFoldColumns)), dim3(kFoldThreads), kPdl,
+               fold_partials, partials, sums, total);
+      },
+      partials, sums, total);
 }
 
 }  // namespace lockstep

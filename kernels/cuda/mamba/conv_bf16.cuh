@@ -273,7 +273,11 @@ inline void run_in_vec4(CudaQueue queue, const ConvForward<bf16>& op) {
 }
 inline void run_in_vec4(CudaQueue queue, const ConvBackward<bf16>& op) {
   launch(queue, walk_grid(op.x), dim3(kConvThreads), kPdl, conv_backward_bf16, op);
-  launch(queue, column_grid(op.x.cols, kTaps + 1), dim3(kWarp), kPdl, conv_fold_partials, op);
+  launch_beside(
+      [&] {
+        launch(queue, column_grid(op.x.cols, kTaps + 1), dim3(kWarp), kPdl, conv_fold_partials, op);
+      },
+      op.dpre, op.dweight, op.dbias, op.weight_total, op.bias_total);
 }
 
 }  // namespace lockstep

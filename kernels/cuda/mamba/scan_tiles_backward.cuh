@@ -1,6 +1,7 @@
 // The backward scan in tiles.
 #pragma once
 
+#include "kernels/cuda/common/beside.h"
 #include "kernels/cuda/mamba/scan_tiles_chunk_states.cuh"
 #include "kernels/cuda/mamba/scan_tiles_dt_gradients.cuh"
 #include "kernels/cuda/mamba/scan_tiles_input_gradients.cuh"
@@ -35,12 +36,26 @@ inline void run_in_tiles(CudaQueue queue, const ScanBackward<bf16>& op) {
                                       tile_output_gradients, op);
   launch_tiles<InputGradientsShared>(queue, group_grid(op), kGradientThreads, tile_input_gradients,
                                      op);
-  launch(queue, dim3(chunks, blocks_for(op.heads, kRateHeads)), dim3(kThreads), kPdl, tile_rates,
-         op);
-  launch(queue, dim3(blocks_for(op.row_document.cols, kRowBlock)), dim3(kThreads), kPdl,
-         tile_partial_sums, op);
-  launch(queue, dim3(blocks_for(3ll * op.heads, kWarp)), dim3(kThreads), kPdl, tile_parameter_sums,
-         op);
+  launch_beside(
+      [&] {
+        launch(queue, dim3(chunks, blocks_for(op.heads, kRateHeads)), dim3(kThreads), kPdl,
+               tile_rates, op);
+      },
+      op.dt, op.dt_bias, op.a_log, op.cu_seqlens, op.cu_seqlens_padded, op.row_document,
+      op.chunk_document, op.chunk_start, op.chunk_rows, op.states, op.dstates, op.rows, op.ddt,
+      op.amax);
+  launch_beside(
+      [&] {
+        launch(queue, dim3(blocks_for(op.row_document.cols, kRowBlock)), dim3(kThreads), kPdl,
+               tile_partial_sums, op);
+      },
+      op.rows, op.row_document, op.dstates);
+  launch_beside(
+      [&] {
+        launch(queue, dim3(blocks_for(3ll * op.heads, kWarp)), dim3(kThreads), kPdl,
+               tile_parameter_sums, op);
+      },
+      op.dstates, op.ddt_bias, op.da_log, op.dd, op.dt_bias_total, op.a_log_total, op.d_total);
 }
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 #include "kernels/cuda/common/reduce.cuh"
+#include "kernels/cuda/norm/fused_norm.h"
 #include "kernels/cuda/norm/rms_norm_bf16.cuh"
 #include "kernels/ops/rms_norm.h"
 
@@ -97,6 +98,13 @@ void run(CudaQueue queue, const RmsNormBackward<T>& op) {
   launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), kPdl, rms_norm_backward<T>,
          op);
   launch(queue, column_grid(op.x.cols), dim3(kThreads), kPdl, rms_norm_gain_gradient<T>, op);
+}
+bool can_fuse(const ResidualForward<bf16>& residual, const RmsNormForward<bf16>& norm) {
+  return runs_wide(residual, norm);
+}
+void run_fused(CudaQueue queue, const ResidualForward<bf16>& residual,
+               const RmsNormForward<bf16>& norm) {
+  run_wide(queue, residual, norm);
 }
 template void run(CudaQueue, const RmsNormForward<float>&);
 template void run(CudaQueue, const RmsNormForward<bf16>&);

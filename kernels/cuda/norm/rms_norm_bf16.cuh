@@ -7,19 +7,33 @@
 #include "kernels/cuda/common/barrier.cuh"
 #include "kernels/cuda/common/raise_amax.cuh"
 #include "kernels/cuda/common/row_vec4.cuh"
+#include "kernels/ops/residual.h"
 #include "kernels/ops/rms_norm.h"
 
 namespace lockstep {
 
-template <int kSteps, bool kFull>
-__global__ void __launch_bounds__(kThreads) rms_norm_forward_bf16(RmsNormForward<bf16> op) {
+// kAdds: x is the residual stream with y added, which ResidualForward without dropout makes.
+template <int kSteps, bool kFull, bool kAdds>
+__global__ void __launch_bounds__(kThreads)
+    rms_norm_forward_bf16(RmsNormForward<bf16> op, ResidualForward<bf16> residual) {
   pdl_begin();
   const std::int64_t i = warp_item();
   if (i >= op.x.rows) return;
   const int d = static_cast<int>(op.x.cols);
-  RowVec4<kSteps, kFull> x;
-  x.load(&at(op.x, i, 0), d);  // Loaded together with the row's document.
-  const bool real = at(op.row_document, 0, i) >= 0;
+  RowVec4<kSteps, kFull> x, added;
+  x.load(kAdds ? &at(residual.residual, i, 0) : &at(op.x, i, 0), d);
+  if constexpr (kAdds) added.load(&at(residual.y, i, 0), d);
+  const bool real = at(op.row_document, 0, i) >= 0;  // Loaded together with the row.
+  if constexpr (kAdds) {
+    bf16* const out = &at(residual.out, i, 0);
+    each_vec4<kSteps, kFull>(d, [&](int s, int k) {
+      float sum[4];
+#pragma unroll
+      for (int c = 0; c < 4; ++c) sum[c] = add(x.step[s][c], added.step[s][c]);
+      x.step[s] = real ? vec4(sum) : Vec4{};
+      x.step[s].store(out + k);
+    });
+  }
   Accumulators a;
   each_vec4<kSteps, kFull>(d, [&](int s, int) {
 #pragma unroll
@@ -197,7 +211,20 @@ inline bool runs_wide(const RmsNormBackward<bf16>& op) {
 inline void run_wide(CudaQueue queue, const RmsNormForward<bf16>& op) {
   with_steps<4, 16, 32>(op.x.cols, [&]<int kSteps, bool kFull>() {
     launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), kPdl,
-           rms_norm_forward_bf16<kSteps, kFull>, op);
+           rms_norm_forward_bf16<kSteps, kFull, false>, op, ResidualForward<bf16>{});
+  });
+}
+// Adds to the residual stream and norms the sum.
+inline bool runs_wide(const ResidualForward<bf16>& residual, const RmsNormForward<bf16>& op) {
+  return !residual.dropout.active && residual.out == op.x && runs_wide(op) &&
+         residual.row_document == op.row_document &&
+         all_vectorizable(residual.residual, residual.y, residual.out);
+}
+inline void run_wide(CudaQueue queue, const ResidualForward<bf16>& residual,
+                     const RmsNormForward<bf16>& op) {
+  with_steps<4, 16, 32>(op.x.cols, [&]<int kSteps, bool kFull>() {
+    launch(queue, dim3(blocks_for(op.x.rows, kWarps)), dim3(kThreads), kPdl,
+           rms_norm_forward_bf16<kSteps, kFull, true>, op, residual);
   });
 }
 inline void run_wide(CudaQueue queue, const RmsNormBackward<bf16>& op) {

@@ -1,5 +1,6 @@
 #include "kernels/cuda/common/gate.cuh"
 #include "kernels/cuda/common/row_vec4.cuh"
+#include "kernels/cuda/ops/fused_loss.h"
 #include "kernels/ops/cross_entropy.h"
 
 namespace lockstep {
@@ -54,10 +55,11 @@ __device__ __forceinline__ std::uint32_t smaller_pair(std::uint32_t a, std::uint
 
 // The same with the row in registers: thread t of the block holds elements 4t .. 4t + 3 of every
 // 1024. If all values of a thread lie within 87 of the maximum, its exponentials need no clamp.
-// Three blocks fit a multiprocessor, so that two compute while one reads.
-template <int kSteps, bool kFull>
+// Three blocks fit a multiprocessor, so that two compute while one reads. kGradient: also writes
+// the gradient of `backward`.
+template <int kSteps, bool kFull, bool kGradient>
 __global__ void __launch_bounds__(kThreads, 3)
-    cross_entropy_forward_bf16(CrossEntropyForward<bf16> op) {
+    cross_entropy_bf16(CrossEntropyForward<bf16> op, CrossEntropyBackward<bf16> backward) {
   pdl_begin();
   const std::int64_t i = blockIdx.x;
   const std::int32_t target = at(op.targets, 0, i);
@@ -65,16 +67,16 @@ __global__ void __launch_bounds__(kThreads, 3)
   float m = 0.0f;
   float s = 0.0f;
   float loss = 0.0f;
+  const auto each = [&](auto f) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const int v = 1024 * step + 4 * static_cast<int>(threadIdx.x);
+      if (kFull || v < vocabulary) f(step, v);
+    }
+  };
   if (target >= 0) {
     const bf16* const row = &at(op.logits, i, 0);
     Vec4 x[kSteps];
-    const auto each = [&](auto f) {
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        const int v = 1024 * step + 4 * static_cast<int>(threadIdx.x);
-        if (kFull || v < vocabulary) f(step, v);
-      }
-    };
     each([&](int step, int v) { x[step] = *reinterpret_cast<const Vec4*>(row + v); });
     Vec4 extremes = {
         {0xff80ff80u,
@@ -94,13 +96,38 @@ __global__ void __launch_bounds__(kThreads, 3)
         for (int c = 0; c < 4; ++c) a.acc[c] = add(a.acc[c], exponential(sub(x[step][c], m)));
       });
     };
-    if (sub(m, extremes[2]) <= 87.0f && sub(m, extremes[3]) <= 87.0f) {
+    const bool in_range = sub(m, extremes[2]) <= 87.0f && sub(m, extremes[3]) <= 87.0f;
+    if (in_range) {
       sum([](float x) { return expn_in_range(x); });
     } else {
       sum([](float x) { return expn(x); });
     }
     s = tree1024(a);
-    loss = sub(add(m, log(s)), load(row[target]));
+    const float of_target = load(row[target]);
+    loss = sub(add(m, log(s)), of_target);
+    if constexpr (kGradient) {
+      const float inverse = div(1.0f, s), inverse_targets = backward.state.data[0].inverse_targets;
+      bf16* const to = &at(backward.dlogits, i, 0);
+      const auto store = [&](auto exponential) {
+        const auto p = [&](float x) { return mul(exponential(sub(x, m)), inverse); };
+        each([&](int step, int v) {
+          float d[4];
+#pragma unroll
+          for (int c = 0; c < 4; ++c) d[c] = mul(p(x[step][c]), inverse_targets);
+          vec4(d).store(to + v);
+        });
+        // The target's 1 is subtracted by the thread that has its column.
+        if (target / 4 % kThreads == static_cast<int>(threadIdx.x))
+          to[target] = st<bf16>(mul(sub(p(of_target), 1.0f), inverse_targets));
+      };
+      if (in_range) {
+        store([](float x) { return expn_in_range(x); });
+      } else {
+        store([](float x) { return expn(x); });
+      }
+    }
+  } else if constexpr (kGradient) {
+    each([&](int, int v) { Vec4{}.store(&at(backward.dlogits, i, v)); });
   }
   if (threadIdx.x != 0) return;
   at(op.loss, 0, i) = loss;
@@ -110,13 +137,15 @@ __global__ void __launch_bounds__(kThreads, 3)
 bool runs_in_registers(const CrossEntropyForward<bf16>& op) {
   return op.logits.cols % 4 == 0 && op.logits.cols <= 32768 && all_vectorizable(op.logits);
 }
-void run_in_registers(CudaQueue queue, const CrossEntropyForward<bf16>& op) {
+template <bool kGradient>
+void run_in_registers(CudaQueue queue, const CrossEntropyForward<bf16>& op,
+                      const CrossEntropyBackward<bf16>& backward) {
   const dim3 grid(static_cast<unsigned>(op.logits.rows));
-  const auto kernel = op.logits.cols == 32768  ? cross_entropy_forward_bf16<32, true>
-                      : op.logits.cols > 8192  ? cross_entropy_forward_bf16<32, false>
-                      : op.logits.cols == 8192 ? cross_entropy_forward_bf16<8, true>
-                                               : cross_entropy_forward_bf16<8, false>;
-  launch(queue, grid, dim3(kThreads), kPdl, kernel, op);
+  const auto kernel = op.logits.cols == 32768  ? cross_entropy_bf16<32, true, kGradient>
+                      : op.logits.cols > 8192  ? cross_entropy_bf16<32, false, kGradient>
+                      : op.logits.cols == 8192 ? cross_entropy_bf16<8, true, kGradient>
+                                               : cross_entropy_bf16<8, false, kGradient>;
+  launch(queue, grid, dim3(kThreads), kPdl, kernel, op, backward);
 }
 
 // One block per row.
@@ -173,7 +202,7 @@ __global__ void __launch_bounds__(kThreads) microbatch_loss(MicrobatchLoss op) {
 template <class T>
 void run(CudaQueue queue, const CrossEntropyForward<T>& op) {
   if constexpr (std::is_same_v<T, bf16>) {
-    if (runs_in_registers(op)) return run_in_registers(queue, op);
+    if (runs_in_registers(op)) return run_in_registers<false>(queue, op, {});
   }
   launch(queue, dim3(static_cast<unsigned>(op.logits.rows)), dim3(kThreads), kPdl,
          cross_entropy_forward<T>, op);
@@ -185,6 +214,16 @@ void run(CudaQueue queue, const CrossEntropyBackward<T>& op) {
 }
 void run(CudaQueue queue, const MicrobatchLoss& op) {
   launch(queue, dim3(1), dim3(kThreads), kPdl, microbatch_loss, op);
+}
+bool can_fuse(const CrossEntropyForward<bf16>& forward,
+              const CrossEntropyBackward<bf16>& backward) {
+  return runs_in_registers(forward) && is_vectorizable(backward.dlogits) &&
+         backward.logits == forward.logits && backward.targets == forward.targets &&
+         backward.maximum.data == forward.maximum.data && backward.sum.data == forward.sum.data;
+}
+void run_fused(CudaQueue queue, const CrossEntropyForward<bf16>& forward,
+               const CrossEntropyBackward<bf16>& backward) {
+  run_in_registers<true>(queue, forward, backward);
 }
 template void run(CudaQueue, const CrossEntropyForward<float>&);
 template void run(CudaQueue, const CrossEntropyForward<bf16>&);

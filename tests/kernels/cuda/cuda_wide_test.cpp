@@ -4,68 +4,15 @@
 #include "kernels/ops/cross_entropy.h"
 #include "kernels/ops/embedding.h"
 #include "kernels/ops/gated_norm.h"
+#include "kernels/ops/optimizer.h"
 #include "kernels/ops/rms_norm.h"
-#include "kernels/submission/ops.h"
+#include "tests/kernels/cuda/drawn_rows.h"
 #include "tests/kernels/cuda/on_gpu.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::int64_t kRows = 300;
-
-// Operands in rows without gaps, at multiples of 16 bytes.
-class Operands {
- public:
-  Operands(OpMemory& memory, std::int64_t rows, std::uint64_t seed)
-      : memory_(memory), rows_(rows), state_(seed) {}
-
-  template <class T>
-  Tensor<T> values(std::int64_t rows, std::int64_t cols, float low, float high) {
-    std::vector<T> x;
-    for (std::int64_t k = 0; k < rows * cols; ++k)
-      x.push_back(st<T>(low + (high - low) * uniform(word())));
-    return place(rows, cols, x);
-  }
-  template <class T>
-  Tensor<T> out(std::int64_t rows, std::int64_t cols) {
-    return place(rows, cols,
-                 std::vector<T>(static_cast<std::size_t>(rows * cols), st<T>(quiet_nan())));
-  }
-  // Documents of 140, 7 and 128 rows with gaps of 3 and 1 behind the first two, the rest of none.
-  Tensor<std::int32_t> documents() {
-    return rows_of([](std::int64_t i) {
-      return i < 140 ? 0 : i < 143 ? -1 : i < 150 ? 1 : i < 151 || i >= 279 ? -1 : 2;
-    });
-  }
-  Tensor<std::int32_t> positions() {
-    return rows_of([](std::int64_t i) {
-      return i < 140 ? i : i < 143 ? 0 : i < 150 ? i - 143 : i < 279 ? i - 151 : 0;
-    });
-  }
-  template <class F>
-  Tensor<std::int32_t> rows_of(F f) {
-    std::vector<std::int32_t> x;
-    for (std::int64_t i = 0; i < rows_; ++i) x.push_back(static_cast<std::int32_t>(f(i)));
-    return place(1, rows_, x);
-  }
-  Tensor<StepState> step() {
-    return place(1, 1, std::vector<StepState>{{.seed_low = word(), .step = 3}});
-  }
-
- private:
-  std::uint32_t word() {
-    return static_cast<std::uint32_t>(mix64(state_ += 0x9E3779B97F4A7C15u) >> 32);
-  }
-  template <class T>
-  Tensor<T> place(std::int64_t rows, std::int64_t cols, const std::vector<T>& x) {
-    std::vector<std::byte> bytes(x.size() * sizeof(T));
-    std::memcpy(bytes.data(), x.data(), bytes.size());
-    return tensor(static_cast<T*>(memory_.place(bytes)), rows, cols);
-  }
-  OpMemory& memory_;
-  std::int64_t rows_;
-  std::uint64_t state_;
-};
 
 template <class Make>
 void expect_host_bytes(const std::string& name, std::int64_t rows, Make make) {
@@ -201,6 +148,47 @@ TEST(WideRowsOnAGpu, CrossEntropiesHaveTheBytesOfTheHost) {
                                          .loss = o.out<float>(1, kLogits),
                                          .maximum = o.out<float>(1, kLogits),
                                          .sum = o.out<float>(1, kLogits)};
+      });
+    }
+  }
+}
+
+TEST(WideRowsOnAGpu, SumsOfSquaresHaveTheBytesOfTheHost) {
+  for (const std::int64_t cols : {1, 4, 5, 124, 132, 1028, 2048, 4100}) {
+    expect_host_bytes("rows of " + std::to_string(cols), [&](Operands& o) {
+      return GradientRowSums{.g = o.values<float>(kRows, cols, -1, 1),
+                             .sums = o.out<float>(1, kRows)};
+    });
+  }
+}
+
+TEST(WideRowsOnAGpu, NormsOfGradientsHaveTheBytesOfTheHost) {
+  for (const std::int64_t rows : {1, 1023, 1026, 16384, 16388, 50000}) {
+    expect_host_bytes(std::to_string(rows) + " rows", [&](Operands& o) {
+      return GradientNorm{
+          .sums = o.values<float>(1, rows, 0, 1), .norm = o.out<float>(1, 2), .max_norm = 1};
+    });
+  }
+}
+
+// Without gaps, of fours and not; with a copy and without.
+TEST(WideRowsOnAGpu, WeightUpdatesHaveTheBytesOfTheHost) {
+  struct Size {
+    std::int64_t rows, cols;
+  };
+  for (const Size& size :
+       {Size{1, 64}, Size{1, 4}, Size{3, 8}, Size{5, 12}, Size{7, 5}, Size{300, 520}}) {
+    for (const bool copies : {false, true}) {
+      const auto [rows, cols] = size;
+      expect_host_bytes(std::to_string(rows) + " x " + std::to_string(cols), [&](Operands& o) {
+        return AdamW{.g = o.values<float>(rows, cols, -1, 1),
+                     .norm = o.values<float>(1, 2, 0.5f, 2),
+                     .state = o.step(),
+                     .w = o.values<float>(rows, cols, -1, 1),
+                     .m = o.values<float>(rows, cols, -1, 1),
+                     .v = o.values<float>(rows, cols, 0, 1),
+                     .copy = copies ? o.out<bf16>(rows, cols) : Tensor<bf16>{},
+                     .weight_decay = 0.1f};
       });
     }
   }
