@@ -178,7 +178,7 @@ class Lister {
 
   // The output of a chunk's last layer. It is copied when the next chunk's pass begins. To another
   // stage it is sent while other passes run: its gradient comes when it has been read. In an
-  // evaluation the stage waits for that before its next pass.
+  // evaluation the stage waits for that before its next pass that sends.
   Life output(int layer) const {
     const int written = at(of_layer_, layer).experts;
     const Life sent = kept(written, head_, departure());
