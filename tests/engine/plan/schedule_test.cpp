@@ -33,5 +33,25 @@ TEST(Schedule, KeepsItsDepthAndItsOrderForEveryCount) {
   }
 }
 
+// Two chunks, groups of two: at once, one after the other, and two of five behind the first.
+TEST(Schedule, RunsPartsOneAfterTheOther) {
+  Scenario s;
+  s.parallel.chunks = s.parallel.group = 2;
+  s.parallel.schedule = PipelineSchedule::interleaved;
+  EXPECT_EQ(testing::PrintToString(passes_of_parts(s, 0, 2, 2, 0)),
+            "{ F0, F1, F0/1, B0/1, F1/1, B1/1, B0, B1 }");
+  EXPECT_EQ(testing::PrintToString(passes_of_parts(s, 0, 2, 1, 0)),
+            "{ F0, F0/1, B0/1, B0, F1, F1/1, B1/1, B1 }");
+  EXPECT_EQ(testing::PrintToString(passes_of_parts(s, 1, 3, 1, 0)),
+            "{ F1, F1/1, B1/1, B1, F2, F2/1, B2/1, B2 }");
+  EXPECT_TRUE(passes_of_parts(s, 3, 3, 1, 0).empty());
+  s.parallel.pipeline = 2;
+  for (const int stage : {0, 1}) {
+    EXPECT_EQ(testing::PrintToString(passes_of_parts(s, 0, 2, 1, stage)),
+              "{ F0, F0/1, B0/1, B0, F1, F1/1, B1/1, B1 }")
+        << "stages cannot wait for each other in a circle";
+  }
+}
+
 }  // namespace
 }  // namespace lockstep
