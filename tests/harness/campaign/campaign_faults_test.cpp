@@ -37,6 +37,8 @@ Smallest smallest(const std::string& fault, const std::string& judge) {
     return {.features = 2};
   // What a stage sends while an evaluation begins, with another microbatch behind it.
   if (fault == "evaluation-overwrites-what-is-sent") return {.features = 3};
+  // A stage receives inputs and gradients where it has several chunks, or others on both sides.
+  if (fault == "captured-gradient-waits-for-inputs") return {.features = 3};
   // Two microbatches in a place for one that need tables of two sizes, which double: two documents,
   // and three, or five where the larger table's first part alone is too long.
   if (fault == "overflow-table-of-its-own-size" || fault == "overflow-grows-without-a-wait")
