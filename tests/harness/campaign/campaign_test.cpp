@@ -28,11 +28,11 @@ TEST_F(Campaign, TellsWhereTheTimeOfItsCasesWent) {
 
 TEST_F(Campaign, EqualSeedsGiveEqualCasesAndVerdictsOnAnyNumberOfWorkers) {
   const std::string one = folder_ / "one", two = folder_ / "two";
-  const int status = fuzz("--seed 11 --count 24 --jobs 1 --log " + one).status;
-  EXPECT_EQ(fuzz("--seed 11 --count 24 --jobs 3 --log " + two).status, status);
+  const int status = fuzz("--seed 11 --count 12 --jobs 1 --log " + one).status;
+  EXPECT_EQ(fuzz("--seed 11 --count 12 --jobs 3 --log " + two).status, status);
   EXPECT_EQ(cases_of(one), cases_of(two));
-  EXPECT_EQ(numbers_of(one), first(24));
-  EXPECT_EQ(near("--seed 12 --count 24 --log " + (folder_ / "other")).status, 0);
+  EXPECT_EQ(numbers_of(one), first(12));
+  EXPECT_EQ(near("--seed 12 --count 12 --log " + (folder_ / "other")).status, 0);
   EXPECT_NE(cases_of(one), cases_of(folder_ / "other"));
 }
 
