@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/patience.h"
 #include "tests/support/program.h"
 #include "tests/support/started.h"
 
@@ -62,8 +63,8 @@ class Signals : public testing::Test {
     for (const std::string& file : {json, junit}) std::filesystem::remove(file);
     const std::string page = folder_ / "report.html";
     std::filesystem::remove(page);
-    const bool has_junit = words.find("mutate") != 0 && words.find("bench") != 0,
-               has_page = words.find("mutate") == 0 || words.find("replay") == 0;
+    const bool has_junit = words.find("mutate") != 0 && words.find("bench") != 0;
+    bool has_page = words.find("mutate") == 0 || words.find("replay") == 0;
     Started command(words + " --json " + json + (has_junit ? " --junit " + junit : "") +
                         (has_page ? " --html " + page : ""),
                     0, output);
@@ -72,7 +73,10 @@ class Signals : public testing::Test {
     const auto sent = Clock::now();
     ASSERT_EQ(::kill(command.pid(), signal), 0);
     EXPECT_EQ(command.exit_status(), 5) << slurp(output);
-    EXPECT_LT(Clock::now() - sent, std::chrono::seconds(10));
+    const auto took = Clock::now() - sent;
+    EXPECT_LT(took, std::chrono::seconds(10));
+    // What ends a command after five seconds writes no page: a sanitizer may make it so slow.
+    if (took > std::chrono::seconds(4) && patience() > 1) has_page = false;
     // A rank of a worker that was killed dies with it, a moment later.
     EXPECT_TRUE(comes_true([&] { return processes_of(json) == 0; }));
     EXPECT_TRUE(std::filesystem::is_empty(folder_ / "tmp"));
