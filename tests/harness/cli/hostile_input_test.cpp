@@ -207,6 +207,13 @@ TEST(HostileInput, NothingOfTheLibraryNeedsMuchMemory) {
   }
 }
 
+// A program and its tests may be of different builds.
+boost::json::object without_revision(const std::string& report) {
+  boost::json::object described = boost::json::parse(report).as_object();
+  described.erase("revision");
+  return described;
+}
+
 // As the program describes it, which runs two small models of the oracle for each precision: every
 // 16th file, or every LOCKSTEP_DESCRIBED-th.
 TEST(HostileInput, TheLibraryIsDescribed) {
@@ -217,7 +224,9 @@ TEST(HostileInput, TheLibraryIsDescribed) {
   for (std::size_t i = 0; i < files.size(); i += step) {
     const Ran ran = run_lockstep("describe --json " + (folder / "a.json") + " " + files[i]);
     ASSERT_EQ(ran.status, 0) << files[i] << ran.err;
-    EXPECT_EQ(slurp(folder / "a.json"), describe_json(read_scenario_file(files[i])) + "\n");
+    EXPECT_EQ(without_revision(slurp(folder / "a.json")),
+              without_revision(describe_json(read_scenario_file(files[i]))))
+        << files[i];
     EXPECT_THAT(ran.out, HasSubstr("legality: legal")) << files[i];
   }
 }
