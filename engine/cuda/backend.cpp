@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <source_location>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -197,10 +198,10 @@ class CudaBackend final : public Backend {
     int least = 0, greatest = 0;
     cuda_call(cudaDeviceGetStreamPriorityRange(&least, &greatest),
               "cudaDeviceGetStreamPriorityRange");
-    // In a graph of compute, what runs beside has the least priority.
-    const int of_compute = std::max(greatest, least - (std::string_view(name) == "compute"));
+    // The least priority is left to what runs beside in graphs.
+    const int usual = std::max(greatest, least - 1);
     cuda_call(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
-                                           comes_first(name) ? greatest : of_compute),
+                                           comes_first(name) ? greatest : usual),
               "cudaStreamCreateWithPriority");
     ++unended_;
     streams_.push_back(stream);
@@ -250,6 +251,7 @@ class CudaBackend final : public Backend {
     follow_poison(stream);
     // A library's calls on the stream do not pass here.
     const bool may_wait = capturing_.empty() && !joined_;
+    raise_what_was_lost();
     guarded(op.type().name, [&] {
       if (may_wait && waiting_.take(cuda(stream), op)) return;
       waiting_.launch();
@@ -408,13 +410,21 @@ class CudaBackend final : public Backend {
   }
   // Called before any call that is no op that waits.
   void launch_waiting() {
+    raise_what_was_lost();
     if (!waiting_.empty()) guarded("waiting ops", [&] { waiting_.launch(); });
   }
+  // Destructors call; what fails is raised by the next call that may.
   void launch_waiting_if_possible() noexcept {
     try {
       waiting_.launch();
-    } catch (...) {  // A destructor calls; what matters shows at the next call.
+    } catch (const std::exception& error) {
+      lost_ = error.what();
     }
+  }
+  void raise_what_was_lost() {
+    if (lost_.empty()) return;
+    const std::string error = std::exchange(lost_, "");
+    cuda_raise(error.c_str(), "waiting ops", std::source_location::current());
   }
   // Null if the stream captures nothing, or as one that joined another's capture.
   CapturedOps* captured_by(BackendStream* stream) {
@@ -426,10 +436,15 @@ class CudaBackend final : public Backend {
     if (CapturedOps* const captured = captured_by(stream))
       guarded("join", [&] { captured->join(); });
   }
-  // One for each stream that captures. It is not counted: the program has no such memory.
+  // One for each stream that captures. It is not counted: the program has no such memory. Without
+  // memory for it, products stay in line.
   void* workspace_beside(BackendStream* stream) {
     void*& memory = workspaces_[stream];
-    if (memory == nullptr && may_carve()) memory = blocks_.allocate(kWorkspaceBeside);
+    if (memory != nullptr || !may_carve()) return memory;
+    try {
+      memory = blocks_.allocate(kWorkspaceBeside);
+    } catch (...) {  // The program's own exception.
+    }
     return memory;
   }
   void poison_on(cudaStream_t stream, void* memory, std::size_t bytes, std::uint16_t half) {
@@ -527,7 +542,8 @@ class CudaBackend final : public Backend {
   std::set<BackendStream*> capturing_;  // Where a capture was begun and not ended.
   WaitingOps waiting_;
   std::map<BackendStream*, CapturedOps> captured_;  // The ops of each.
-  std::map<BackendStream*, void*> workspaces_;      // For products that run beside others.
+  std::string lost_;  // The error of waiting ops that nobody has been told yet.
+  std::map<BackendStream*, void*> workspaces_;  // For products that run beside others.
   CopyBranches branches_;
   DeviceInfo info_;
   ProductPlans plans_;

@@ -80,6 +80,7 @@ void run_pair(CudaQueue queue, const Submission& first, const Submission& second
 bool runs_beside(const Submission& op) {
   const auto* const product = as<LinearWeightGradient<bf16>>(op);
   if (product == nullptr) return as<MicrobatchLoss>(op) != nullptr;
+  if (product->workspace.cols > std::int64_t{kWorkspaceBeside}) return false;
   constexpr std::int64_t kTile = 128;
   return std::int64_t{blocks_for(product->dy.cols, kTile)} * blocks_for(product->x.cols, kTile) <=
          2 * std::int64_t{multiprocessors()};

@@ -20,7 +20,7 @@ class WaitingOps {
   void launch();
 
  private:
-  static constexpr std::size_t kMost = 256;
+  static constexpr std::size_t kMost = 32;  // One kernel takes no more.
   cudaStream_t stream_ = nullptr;
   std::vector<Submission> ops_;
   std::vector<Touched> read_, written_;
