@@ -17,8 +17,8 @@
 namespace lockstep {
 namespace {
 
-// Where the stages of a layer run forward: their segments, or the steps of these. Only those of an
-// `E` may differ.
+// The segments in which the parts of a layer run forward, or the steps of these. Only the parts of
+// an `E` may run in different ones.
 struct LayerStages {
   int router = -1, preprocess = -1, experts = -1;
 };
@@ -152,8 +152,8 @@ class Lister {
     add("loss.sum", rows_, 1, Word::wide, in_both);
   }
 
-  // What the chunk's first layer reads. Of an input that another stage sends no slot shares the
-  // memory, since it comes while other passes run.
+  // Lists the input of the chunk's first layer. An input that another stage sends shares no memory,
+  // since it comes while other passes run.
   void list_input() {
     const bool is_received = has_other_stages() && !chunk_.is_first;
     const bool is_alone = faulty("received-input-in-shared-memory", is_received, false);

@@ -1,4 +1,4 @@
-// Where a stream stands in the capture of a graph.
+// Asks and sets the nodes that a stream's next op follows while a graph is captured.
 #pragma once
 
 #include <cuda_runtime.h>

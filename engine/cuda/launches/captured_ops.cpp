@@ -64,7 +64,7 @@ void CapturedOps::submit(const Submission& op) {
   }
 }
 
-// What comes between must not meet the second op, before which it would have run.
+// The ops between the two must not touch what the second op touches, since it runs before them.
 bool CapturedOps::is_pair_with(const Submission& op) const {
   if (!are_pair(held_.front(), op)) return false;
   const std::vector<Touched> second = touched_by(op.operands());

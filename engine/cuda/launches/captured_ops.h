@@ -26,7 +26,7 @@ class ProductPlans;
 // CUDA's name of them.
 class CapturedOps : Beside {
  public:
-  // Products that run beside others need a workspace of their own, of kProductWorkspace bytes.
+  // Products that run beside others need a workspace of their own, of kWorkspaceBeside bytes.
   CapturedOps(cudaStream_t stream, const ProductPlans& plans, void* workspace)
       : stream_(stream), plans_(plans), workspace_(workspace) {}
   void submit(const Submission& op);

@@ -82,6 +82,18 @@ inline Outcome merged(const std::vector<Outcome>& ranks) {
   return all;
 }
 
+// Runs one step and `done` microbatches of each rank of the second, and saves.
+inline void save_within_second_step(const Scenario& scenario, const DataSource& data, int done,
+                                    const std::string& path) {
+  Device device(open_device_under_test({}));
+  run_ranks(device, static_cast<int>(ranks_of_run(scenario)), 1, [&](Communicator& communicator) {
+    Trainer trainer(device, scenario, data, {.communicator = &communicator});
+    trainer.step();
+    trainer.accumulate(done);
+    trainer.save(path);
+  });
+}
+
 // On the virtual ranks of all stages, from the checkpoint `from` if it is given. What they must
 // agree on is checked here. Counters are those of the first rank.
 inline Outcome run_whole(const Scenario& scenario, const DataSource& data,

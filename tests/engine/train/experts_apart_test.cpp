@@ -214,13 +214,7 @@ void expect_going_on_within_a_step(const Scenario& one, const std::vector<std::i
     const std::string path = folder / std::to_string(saves);
     Scenario first = one;
     first.parallel.expert = saves;
-    Device device(open_device_under_test({}));
-    run_ranks(device, 6, 1, [&](Communicator& communicator) {
-      Trainer trainer(device, first, *data, {.communicator = &communicator});
-      trainer.step();
-      trainer.accumulate(2);
-      trainer.save(path);
-    });
+    save_within_second_step(first, *data, 2, path);
     for (const std::int64_t loads : {1, 2, 6}) {
       Scenario second = one;
       second.parallel.expert = loads;
