@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -19,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/comm/communicator_ids.h"
 #include "engine/comm/graph_calls.h"
 #include "engine/device/backend_communicator.h"
 #include "engine/device/call_order.h"
@@ -350,17 +352,37 @@ class NcclCommunicator final : public Communicator {
     require(fresh, "each way is named once");
     Way& way = made->second;
     watchdog_.look_at(way.copies.get());
-    const auto told = [&] {
-      const Letter letter = store_.receive(peer, call);
-      require_same_call(rank(), call, peer, letter.call);
-      return letter.data;
-    };
+    const auto told = [&] { return letter_of(peer, call); };
     const BackendCommunicator::Words own = way.copies->introduction();
     if (sends) store_.send(peer, call, own);
     way.has_copies = way.copies->meet(told());
     store_.send(peer, call, way.has_copies ? own : BackendCommunicator::Words{});
     if (!sends) way.has_copies = !told().empty();
     has_shared_ = has_shared_ || way.has_copies;
+  }
+
+  std::vector<std::byte> letter_of(int peer, const CollectiveCall& call) {
+    Letter letter = store_.receive(peer, call);
+    require_same_call(rank(), call, peer, letter.call);
+    return std::move(letter.data);
+  }
+
+  // The receiver offers what it can join again, and the sender chooses, or makes a new one.
+  CommunicatorId id_of_way(const TransferWay& named, const CollectiveCall& call) {
+    const bool sends = named.from == rank();
+    const OfferedIds own{device_.backend().spare_communicators(sends ? 0 : 1, 2)};
+    if (!sends) {
+      const std::string words = words_of(own);
+      store_.send(named.from, call, std::as_bytes(std::span(words)));
+      return letter_of(named.from, call);
+    }
+    std::string words;
+    for (const std::byte byte : letter_of(named.to, call)) words += static_cast<char>(byte);
+    const std::array offered{own, read_offered_ids(words)};
+    const std::optional<CommunicatorId> spare = agreed_id(offered);
+    const CommunicatorId id = spare ? *spare : device_.backend().new_communicator_id();
+    store_.send(named.to, call, id);
+    return id;
   }
 
   // Joins a communicator for the way: calls of one communicator wait for each other, on whatever
@@ -370,17 +392,10 @@ class NcclCommunicator final : public Communicator {
   void join(const TransferWay& named, const Stream& stream, void* byte) {
     const bool sends = named.from == rank();
     const CollectiveCall call = call_of_transfer({named.purpose}, 0, "");
-    Letter id;
-    if (sends) {
-      id.data = device_.backend().new_communicator_id();
-      store_.send(named.to, call, id.data);
-    } else {
-      id = store_.receive(named.from, call);
-      require_same_call(rank(), call, named.from, id.call);
-    }
+    const CommunicatorId id = id_of_way(named, call);
     const Watchdog::Call calling(watchdog_, call);
     Way& way = way_of(named);
-    way.library.emplace(device_.join(id.data, sends ? 0 : 1, 2));
+    way.library.emplace(device_.join(id, sends ? 0 : 1, 2));
     BackendCommunicator* const ranks = way.library->get();
     watchdog_.look_at(ranks);
     const CollectiveKind kind = sends ? CollectiveKind::send : CollectiveKind::receive;
@@ -423,19 +438,26 @@ class NcclCommunicator final : public Communicator {
     return has_shared_ = true;
   }
 
-  // Rank 0 tells the others its id.
+  // The ranks offer the communicators that they can join again. Rank 0 offers a new one where it
+  // has none, and where they have none in common.
   OwnedCommunicator join() {
-    std::string id;
-    if (rank() == 0) {
-      for (const std::byte byte : device_.backend().new_communicator_id())
-        id += static_cast<char>(byte);
-    }
-    const CollectiveCall& call = ledger_.append(CollectiveKind::barrier, {}, 0, "");
-    const std::string told = store_.all_gather_object(call, id).front();
-    CommunicatorId bytes;
-    for (const char byte : told) bytes.push_back(static_cast<std::byte>(byte));
+    CollectiveCall call;
+    const auto gather = [&](const OfferedIds& own) {
+      call = ledger_.append(CollectiveKind::barrier, {}, 0, "");
+      std::vector<OfferedIds> of_ranks;
+      for (const std::string& words : store_.all_gather_object(call, words_of(own)))
+        of_ranks.push_back(read_offered_ids(words));
+      return agreed_id(of_ranks);
+    };
+    const auto new_offer = [&] {
+      return rank() == 0 ? OfferedIds{{device_.backend().new_communicator_id()}, true}
+                         : OfferedIds{};
+    };
+    const OfferedIds spares{device_.backend().spare_communicators(rank(), size())};
+    std::optional<CommunicatorId> id = gather(spares.ids.empty() ? new_offer() : spares);
+    if (!id) id = gather(new_offer());
     const Watchdog::Call calling(watchdog_, call);
-    return device_.join(bytes, rank(), size());
+    return device_.join(*id, rank(), size());
   }
 
   void make(const Stream& stream, CollectiveKind kind, const CollectiveName& name, void* to,

@@ -118,6 +118,9 @@ class CudaBackend final : public Backend {
     joined_ = true;
     return join_nccl(id, rank, size, [this](std::int64_t bytes) { count(bytes); });
   }
+  std::vector<CommunicatorId> spare_communicators(int rank, int size) override {
+    return spare_nccl_ids(rank, size);
+  }
 
   void* allocate(std::size_t bytes) override {
     launch_waiting();

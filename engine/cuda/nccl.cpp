@@ -1,6 +1,9 @@
 #include "engine/cuda/nccl.h"
 
+#include <algorithm>
 #include <cstring>
+#include <exception>
+#include <map>
 #include <memory>
 #include <optional>
 #include <source_location>
@@ -17,16 +20,62 @@
 namespace lockstep {
 namespace {
 
+// The asynchronous error, or that of asking for it.
+int error_of(NcclComm comm) {
+  int error = kNcclSuccess;
+  const int result = nccl_library().comm_get_async_error(comm, &error);
+  return result != kNcclSuccess ? result : error;
+}
+
+// A communicator of one GPU, made for the ranks that share the id.
+struct Joined {
+  CommunicatorId id;
+  int rank, size;
+  NcclComm comm;
+};
+
+// Those that no run uses, in the order in which they came to be unused. They are never ended: when
+// the process ends, the library may be gone before them.
+std::vector<Joined>& spares_of_this_gpu() {
+  static auto& all = *new std::map<int, std::vector<Joined>>;
+  int index = 0;
+  cuda_call(cudaGetDevice(&index), "cudaGetDevice");
+  return all[index];
+}
+constexpr std::size_t kMostSpares = 16;  // Each has some tens of MB of device memory.
+
+// Takes the communicator from the spares, or joins with the other ranks.
+Joined joined_with(const CommunicatorId& id, int rank, int size) {
+  std::vector<Joined>& spares = spares_of_this_gpu();
+  const auto spare = std::ranges::find_if(spares, [&](const Joined& one) {
+    return one.id == id && one.rank == rank && one.size == size;
+  });
+  if (spare != spares.end()) {
+    const Joined taken = *spare;
+    spares.erase(spare);
+    return taken;
+  }
+  NcclUniqueId unique{};
+  if (id.size() != sizeof unique)
+    cuda_raise("ncclInvalidArgument", "join_nccl", std::source_location::current());
+  std::memcpy(&unique, id.data(), sizeof unique);
+  NcclComm comm = nullptr;
+  nccl_call(nccl_library().comm_init_rank(&comm, size, unique, rank), "ncclCommInitRank");
+  return {id, rank, size, comm};
+}
+
 class NcclRanks final : public BackendCommunicator {
  public:
-  NcclRanks(const NcclUniqueId& id, int rank, int size, NcclWindows::Takes takes) : size_(size) {
-    nccl_call(nccl_library().comm_init_rank(&comm_, size, id, rank), "ncclCommInitRank");
+  NcclRanks(const CommunicatorId& id, int rank, int size, NcclWindows::Takes takes)
+      : joined_(joined_with(id, rank, size)),
+        size_(size),
+        comm_(joined_.comm),
+        exceptions_(std::uncaught_exceptions()) {
     windows_.emplace(comm_, size, std::move(takes));
   }
-  // Not ncclCommDestroy, which waits for ranks that may be gone.
   ~NcclRanks() override {
     windows_->close();
-    nccl_library().comm_abort(comm_);
+    if (!kept_for_the_next_run()) nccl_library().comm_abort(comm_);  // ncclCommDestroy would wait.
   }
 
   void all_gather(BackendStream* stream, void* to, const void* from, std::size_t bytes) override {
@@ -111,11 +160,10 @@ class NcclRanks final : public BackendCommunicator {
 
   bool busy() override { return last_.busy(); }
   std::string failure() override {
-    int error = kNcclSuccess;
-    const int result = nccl_library().comm_get_async_error(comm_, &error);
-    if (result == kNcclSuccess && (error == kNcclSuccess || error == kNcclInProgress)) return "";
-    return std::string("NCCL: ") +
-           nccl_library().error_string(result != kNcclSuccess ? result : error);
+    const int error = error_of(comm_);
+    return error == kNcclSuccess || error == kNcclInProgress
+               ? ""
+               : std::string("NCCL: ") + nccl_library().error_string(error);
   }
 
  private:
@@ -124,6 +172,21 @@ class NcclRanks final : public BackendCommunicator {
     cuda_call(cudaStreamIsCapturing(cuda(stream), &status), "cudaStreamIsCapturing");
     return status != cudaStreamCaptureStatusNone;
   }
+  // One that failed, or whose calls may not be done, is of no use to others.
+  bool kept_for_the_next_run() noexcept {
+    if (std::uncaught_exceptions() > exceptions_ || in_group_ || busy() ||
+        error_of(comm_) != kNcclSuccess)
+      return false;
+    try {
+      std::vector<Joined>& spares = spares_of_this_gpu();
+      if (spares.size() == kMostSpares) return false;
+      spares.push_back(joined_);
+      return true;
+    } catch (const std::exception&) {
+      return false;
+    }
+  }
+
   // A group comes with its first call, and is made when it ends. What is captured is neither
   // measured nor looked at by the watchdog: its launch is.
   void comes(BackendStream* stream, bool gather) {
@@ -141,8 +204,10 @@ class NcclRanks final : public BackendCommunicator {
     last_.record(stream);
   }
 
-  int size_;
-  NcclComm comm_ = nullptr;
+  const Joined joined_;
+  const int size_;
+  const NcclComm comm_;
+  const int exceptions_;                // That were under way when it was joined.
   std::optional<NcclWindows> windows_;  // For the communicator, once it exists.
   bool measuring_ = false;
   EventStopwatch gathers_, others_;
@@ -162,14 +227,18 @@ CommunicatorId new_nccl_id() {
   return bytes;
 }
 
-BackendCommunicator* join_nccl(const CommunicatorId& bytes, int rank, int size,
+BackendCommunicator* join_nccl(const CommunicatorId& id, int rank, int size,
                                std::function<void(std::int64_t)> takes) {
-  if (bytes.empty()) return std::make_unique<PeerCopies>().release();
-  NcclUniqueId id{};
-  if (bytes.size() != sizeof id)
-    cuda_raise("ncclInvalidArgument", "join_nccl", std::source_location::current());
-  std::memcpy(&id, bytes.data(), sizeof id);
+  if (id.empty()) return std::make_unique<PeerCopies>().release();
   return std::make_unique<NcclRanks>(id, rank, size, std::move(takes)).release();
+}
+
+std::vector<CommunicatorId> spare_nccl_ids(int rank, int size) {
+  std::vector<CommunicatorId> ids;
+  for (const Joined& one : spares_of_this_gpu()) {
+    if (one.rank == rank && one.size == size) ids.push_back(one.id);
+  }
+  return ids;
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -91,9 +92,20 @@ class WithLibrary final : public ForwardingBackend {
  public:
   explicit WithLibrary(Library library) : ForwardingBackend(open_sim()), library_(library) {}
   static inline int joined = 0;  // Communicators of the library.
+  static inline std::vector<CommunicatorId> joined_again;
+  // What a rank can join again.
+  static inline std::function<std::vector<CommunicatorId>(int rank, int size)> spares;
+  std::vector<CommunicatorId> spare_communicators(int rank, int size) override {
+    return spares ? spares(rank, size) : std::vector<CommunicatorId>{};
+  }
   CommunicatorId new_communicator_id() override { return CommunicatorId(128, std::byte{7}); }
   BackendCommunicator* join_communicator(const CommunicatorId& id, int rank, int size) override {
     if (id.empty() && size == 2) return new FakeRanks(Library::works, *backend_, size);
+    const auto spare = spare_communicators(rank, size);
+    if (std::ranges::find(spare, id) != spare.end()) {
+      joined_again.push_back(id);
+      return new FakeRanks(library_, *backend_, size);
+    }
     if (id != CommunicatorId(128, std::byte{7}) || rank >= size)
       throw DeviceError("ncclInvalidArgument", "join");
     while (library_ == Library::never_joins) ::pause();

@@ -144,6 +144,42 @@ TEST(Nccl, JoinsForTheWaysThatNeedItAlone) {
     EXPECT_EQ(one.status, 0) << one.words;
 }
 
+// The first of rank 0's that all have; a new one where there is none such. A way between two ranks
+// asks these two alone.
+TEST(Nccl, JoinsAgainWhatAllRanksStillHave) {
+  const auto id = [](int number) { return CommunicatorId(128, static_cast<std::byte>(number)); };
+  struct Case {
+    std::vector<std::vector<int>> spares;  // Of each rank, for all ranks and for the way alike.
+    int ranks, way;                        // Joined again; 0: a new one.
+  };
+  const Case cases[] = {{{{}, {}, {}}, 0, 0},
+                        {{{20, 21, 22}, {22, 21}, {21, 22}}, 21, 21},
+                        {{{20}, {21}, {20, 21}}, 0, 0},
+                        {{{}, {20}, {20}}, 0, 0},
+                        {{{20}, {20}, {}}, 0, 20}};
+  for (const Case& one : cases) {
+    int self = 0;
+    WithLibrary::spares = [&](int rank, int size) {
+      if (size == 3) self = rank;
+      std::vector<CommunicatorId> ids;
+      for (const int number : one.spares[static_cast<std::size_t>(self)]) ids.push_back(id(number));
+      return ids;
+    };
+    const auto body = [&](Communicator& c, auto&, auto&, auto&, auto&) {
+      FakeRanks::introduced = false;
+      c.connect({{0, 1, "activation", 1}});
+      std::vector<CommunicatorId> expected;
+      if (one.ranks != 0) expected.push_back(id(one.ranks));
+      if (one.way != 0 && c.rank() < 2) expected.push_back(id(one.way));
+      if (WithLibrary::joined_again != expected) throw std::runtime_error("other communicators");
+    };
+    const TemporaryFolder folder;
+    for (const Ended& rank : ended_of(Library::works, 20, folder, body, 3))
+      EXPECT_EQ(rank.status, 0) << rank.words;
+  }
+  WithLibrary::spares = nullptr;
+}
+
 // The receiver takes the sender's offer where the two have met, and the stream of await_sent()
 // waits for the reader. When all disconnect, what they have mapped goes.
 TEST(Nccl, OffersMemoryToARankThatItHasMet) {
