@@ -292,9 +292,11 @@ ExitStatus launch_here(const Scenario& scenario, double deadline_s, const RunFol
     return run_as_rank(rank, folder.path(), scenario, deadline_s, body);
   });
   const auto told = [&](int rank, const RankEnd& end) {
-    // One that was interrupted has left by itself, and the others were interrupted too: that is
-    // what their reports say.
-    const bool interrupted = end.signal == 0 && end.status == static_cast<int>(ExitStatus::gave_up);
+    // One that was interrupted has left by itself, or the signal has ended it in its first moments.
+    // The others were interrupted too: that is what their reports say.
+    const bool interrupted = end.signal == 0
+                                 ? end.status == static_cast<int>(ExitStatus::gave_up)
+                                 : Interrupts::came() && end.signal == Interrupts::first();
     if ((end.signal != 0 || end.status != 0) && !interrupted) tell_lost(rank, folder, scenario);
     if (ended) ended(rank, end);
   };

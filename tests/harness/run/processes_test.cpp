@@ -2,15 +2,20 @@
 // becomes a report and exit status 4 within the deadline.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <csignal>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <random>
 
+#include "harness/base/interrupts.h"
 #include "harness/run/device_choice.h"
+#include "harness/run/launch.h"
 #include "harness/run/multi_process_case.h"
 #include "harness/run/run_case.h"
 #include "tests/engine/rendezvous/stores.h"
@@ -549,6 +554,38 @@ TEST_F(RankProcesses, ReportAStuckRankWhichIsKilledThen) {
       words_of_the_others(file(3, "shm", "optim_grads"), folder_, 1, 100, SIGSTOP);
   expect_reports(words, 1, " did not come within 2 s");
   EXPECT_THAT(words, HasSubstr("lockstep: some ranks did not notice that another failed"));
+}
+
+// The signal of all ends a rank that has no handler yet. Were it called lost, another rank would
+// report that one failed.
+TEST(LaunchedRanks, AreNotLostToTheSignalOfAll) {
+  Scenario scenario;
+  scenario.parallel.data = 2;
+  scenario.parallel.transport = Transport::shm;
+  const Interrupts interrupts;
+  const RunFolder folder;
+  const std::filesystem::path ready = std::filesystem::path(folder.path()) / "ready";
+  const auto body = [&](const LocalRanks& ranks) {
+    if (ranks.first() == 1) {
+      std::filesystem::create_directory(ready);
+      while (true) ::pause();
+    }
+    std::signal(SIGINT, SIG_IGN);
+    EXPECT_TRUE(comes_true([&] { return std::filesystem::exists(ready); }));
+    ::kill(::getppid(), SIGINT);
+    for (int i = 0; i < 100; ++i) {
+      if (ranks.meetings[0]->one_that_is(Store::lost) >= 0) return ExitStatus::violated;
+      pause_ms(10);
+    }
+    return ExitStatus::held;
+  };
+  std::map<int, RankEnd> ends;
+  EXPECT_THROW(launch_here(scenario, 20, folder, body,
+                           [&](int rank, const RankEnd& end) { ends[rank] = end; }),
+               Interrupted);
+  EXPECT_EQ(ends[1].signal, SIGINT);
+  EXPECT_EQ(ends[0].signal, 0);
+  EXPECT_EQ(ends[0].status, 0);
 }
 
 }  // namespace
