@@ -1,6 +1,7 @@
 #include "engine/cuda/nccl.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <map>
@@ -27,11 +28,22 @@ int error_of(NcclComm comm) {
   return result != kNcclSuccess ? result : error;
 }
 
+// By which NCCL chooses the order of its sums, when a communicator is made.
+std::string order_of_sums() {
+  std::string variables;
+  for (const char* name : {"NCCL_ALGO", "NCCL_PROTO"}) {
+    const char* const value = std::getenv(name);
+    variables += std::string(value == nullptr ? "" : value) + ";";
+  }
+  return variables;
+}
+
 // A communicator of one GPU, made for the ranks that share the id.
 struct Joined {
   CommunicatorId id;
   int rank, size;
   NcclComm comm;
+  std::string order_of_sums;
 };
 
 // Those that no run uses, in the order in which they came to be unused. They are never ended: when
@@ -51,7 +63,7 @@ Joined joined_with(const CommunicatorId& id, int rank, int size) {
     return one.id == id && one.rank == rank && one.size == size;
   });
   if (spare != spares.end()) {
-    const Joined taken = *spare;
+    Joined taken = std::move(*spare);
     spares.erase(spare);
     return taken;
   }
@@ -61,7 +73,7 @@ Joined joined_with(const CommunicatorId& id, int rank, int size) {
   std::memcpy(&unique, id.data(), sizeof unique);
   NcclComm comm = nullptr;
   nccl_call(nccl_library().comm_init_rank(&comm, size, unique, rank), "ncclCommInitRank");
-  return {id, rank, size, comm};
+  return {id, rank, size, comm, order_of_sums()};
 }
 
 class NcclRanks final : public BackendCommunicator {
@@ -236,7 +248,8 @@ BackendCommunicator* join_nccl(const CommunicatorId& id, int rank, int size,
 std::vector<CommunicatorId> spare_nccl_ids(int rank, int size) {
   std::vector<CommunicatorId> ids;
   for (const Joined& one : spares_of_this_gpu()) {
-    if (one.rank == rank && one.size == size) ids.push_back(one.id);
+    if (one.rank == rank && one.size == size && one.order_of_sums == order_of_sums())
+      ids.push_back(one.id);
   }
   return ids;
 }
