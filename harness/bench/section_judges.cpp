@@ -12,6 +12,7 @@
 #include "harness/run/library.h"
 #include "scenarios/expert_ranks.h"
 #include "scenarios/io/reader.h"
+#include "scenarios/pass_order.h"
 
 namespace lockstep {
 namespace {
@@ -20,8 +21,8 @@ constexpr std::size_t kNameWidth = 17;  // With the blank behind it.
 
 // Ranks over NCCL have GPUs of their own, and threads cannot meet inside of a graph.
 bool must_be_processes(const Scenario& scenario) {
-  return scenario.parallel.data > 1 &&
-         (scenario.parallel.transport == Transport::nccl || captures_calls(scenario));
+  return captures_calls(scenario) ||
+         (ranks_of_run(scenario) > 1 && scenario.parallel.transport == Transport::nccl);
 }
 
 }  // namespace

@@ -563,7 +563,16 @@ TEST_F(CommandLine, WhatOneDeviceIsMeasuredWithHasOneRank) {
                                      "parallel: {data: 2, transport: shm}\n");
   const Ran all = run_lockstep("bench --device sim --budget 0.01 " + one_graph);
   EXPECT_EQ(all.status, 0) << all.err;
-  EXPECT_EQ(run_lockstep("bench --device sim --section checker " + one_graph).status, 2);
+  // Threads cannot meet inside of a graph.
+  const std::string stages = folder_.file(
+      "stages.yaml", std::string(kSmall) +
+                         "model: {pattern: \"--\"}\ncuda_graph: {impl: full_iteration}\n"
+                         "parallel: {pipeline: 2, transport: shm}\n");
+  for (const std::string& one : {one_graph, stages}) {
+    const Ran checker = run_lockstep("bench --device sim --section checker " + one);
+    EXPECT_EQ(checker.status, 2) << checker.err;
+    EXPECT_THAT(checker.err, HasSubstr("can run in one process"));
+  }
   const Ran plan = run_lockstep("plan-packing --device sim --budget 0.01 " + file);
   EXPECT_EQ(plan.status, 0) << plan.err;
   EXPECT_THAT(plan.out, HasSubstr("18 packs"));
