@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// What a rank tells the others: the ids that it can join again, or the one that it has just made.
+// A rank offers the ids that it can join again, or the one that it has just made.
 struct OfferedIds {
   std::vector<CommunicatorId> ids;
   bool is_new = false;

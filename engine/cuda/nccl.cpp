@@ -21,14 +21,14 @@
 namespace lockstep {
 namespace {
 
-// The asynchronous error, or that of asking for it.
+// Returns the asynchronous error, or that of asking for it.
 int error_of(NcclComm comm) {
   int error = kNcclSuccess;
   const int result = nccl_library().comm_get_async_error(comm, &error);
   return result != kNcclSuccess ? result : error;
 }
 
-// By which NCCL chooses the order of its sums, when a communicator is made.
+// NCCL chooses the order of its sums by these variables, when it makes a communicator.
 std::string order_of_sums() {
   std::string variables;
   for (const char* name : {"NCCL_ALGO", "NCCL_PROTO"}) {
@@ -46,8 +46,8 @@ struct Joined {
   std::string order_of_sums;
 };
 
-// Those that no run uses, in the order in which they came to be unused. They are never ended: when
-// the process ends, the library may be gone before them.
+// The communicators that no run uses, the oldest first. They are never ended: when the process
+// ends, the library may be gone before them.
 std::vector<Joined>& spares_of_this_gpu() {
   static auto& all = *new std::map<int, std::vector<Joined>>;
   int index = 0;
@@ -184,7 +184,7 @@ class NcclRanks final : public BackendCommunicator {
     cuda_call(cudaStreamIsCapturing(cuda(stream), &status), "cudaStreamIsCapturing");
     return status != cudaStreamCaptureStatusNone;
   }
-  // One that failed, or whose calls may not be done, is of no use to others.
+  // A communicator that failed, or whose calls may not be done, is not kept.
   bool kept_for_the_next_run() noexcept {
     if (std::uncaught_exceptions() > exceptions_ || in_group_ || busy() ||
         error_of(comm_) != kNcclSuccess)

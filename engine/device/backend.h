@@ -85,8 +85,8 @@ class Backend {
   virtual BackendCommunicator* join_communicator(const CommunicatorId&, int rank, int size) {
     throw DeviceError("cudaErrorNotSupported", "join_communicator");
   }
-  // The ids of communicators of earlier runs in this process, which nobody uses, and which all
-  // ranks may join again that still have them. This rank has that number in them, among so many.
+  // Returns the ids of communicators that earlier runs of this process have left, in which this
+  // rank had that number among so many. The ranks that all still have one may join it again.
   virtual std::vector<CommunicatorId> spare_communicators(int /*rank*/, int /*size*/) { return {}; }
 
   // Device memory, 256-byte aligned; null for no bytes. Illegal while capturing; memory released

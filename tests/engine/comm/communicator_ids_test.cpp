@@ -24,7 +24,7 @@ TEST(CommunicatorIds, AreReadAsTheyWereOffered) {
   }
 }
 
-// They come from another process.
+// The words come from another process.
 TEST(CommunicatorIds, AreHeldToTheirForm) {
   const std::string zero(1, '\0');
   for (const std::string& words :

@@ -93,7 +93,7 @@ class WithLibrary final : public ForwardingBackend {
   explicit WithLibrary(Library library) : ForwardingBackend(open_sim()), library_(library) {}
   static inline int joined = 0;  // Communicators of the library.
   static inline std::vector<CommunicatorId> joined_again;
-  // What a rank can join again.
+  // Returns the ids that a rank can join again.
   static inline std::function<std::vector<CommunicatorId>(int rank, int size)> spares;
   std::vector<CommunicatorId> spare_communicators(int rank, int size) override {
     return spares ? spares(rank, size) : std::vector<CommunicatorId>{};

@@ -144,12 +144,12 @@ TEST(Nccl, JoinsForTheWaysThatNeedItAlone) {
     EXPECT_EQ(one.status, 0) << one.words;
 }
 
-// The first of rank 0's that all have; a new one where there is none such. A way between two ranks
-// asks these two alone.
+// The ranks join the first of rank 0's communicators that all of them have, else a new one. The two
+// ranks of a way ask each other alone.
 TEST(Nccl, JoinsAgainWhatAllRanksStillHave) {
   const auto id = [](int number) { return CommunicatorId(128, static_cast<std::byte>(number)); };
   struct Case {
-    std::vector<std::vector<int>> spares;  // Of each rank, for all ranks and for the way alike.
+    std::vector<std::vector<int>> spares;  // A list for each rank.
     int ranks, way;                        // Joined again; 0: a new one.
   };
   const Case cases[] = {{{{}, {}, {}}, 0, 0},

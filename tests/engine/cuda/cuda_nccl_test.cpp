@@ -505,7 +505,7 @@ TEST_F(CudaNccl, KeepsNoneThatMayBeBroken) {
   EXPECT_THAT(spare_nccl_ids(0, 2), IsEmpty());
 }
 
-// They take device memory.
+// Communicators take device memory.
 TEST_F(CudaNccl, KeepsFew) {
   for (int i = 0; i < 40; ++i)
     std::unique_ptr<BackendCommunicator>(
