@@ -121,6 +121,8 @@ class Watchdog {
   std::jthread thread_;
 };
 
+bool keeps_communicators = false;  // In this process.
+
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(Device& device, Store& store)
@@ -149,6 +151,12 @@ class NcclCommunicator final : public Communicator {
       while ((!fails || has_shared_) && busy())
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       if (!fails) barrier();
+      if (!fails && keeps_communicators) {
+        ranks_->keep();
+        for (const auto& [key, way] : ways_) {
+          if (way.library) (*way.library)->keep();
+        }
+      }
     } catch (const std::exception& error) {
       std::fprintf(stderr, "lockstep: rank %d, at the end: %s\n", rank(), error.what());
     }
@@ -456,6 +464,7 @@ class NcclCommunicator final : public Communicator {
     const OfferedIds spares{device_.backend().spare_communicators(rank(), size())};
     std::optional<CommunicatorId> id = gather(spares.ids.empty() ? new_offer() : spares);
     if (!id) id = gather(new_offer());
+    if (!id) throw BadFrame("rank 0 offers no communicator");
     const Watchdog::Call calling(watchdog_, call);
     return device_.join(*id, rank(), size());
   }
@@ -542,6 +551,8 @@ class NcclCommunicator final : public Communicator {
 std::unique_ptr<Communicator> make_nccl_communicator(Device& device, Store& store) {
   return std::make_unique<NcclCommunicator>(device, store);
 }
+
+void keep_nccl_communicators() { keeps_communicators = true; }
 
 BackendCommunicator* library_of(Communicator& communicator) {
   auto* const nccl = dynamic_cast<NcclCommunicator*>(&communicator);

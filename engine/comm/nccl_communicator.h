@@ -14,6 +14,10 @@ namespace lockstep {
 // make_store_communicator. Captured calls are compared when their graph is launched.
 std::unique_ptr<Communicator> make_nccl_communicator(Device& device, Store& store);
 
+// NCCL takes some tenths of a second to make a communicator, longer than a run of a small scenario.
+// From now on those of runs that end well stay in this process, for its next runs.
+void keep_nccl_communicators();
+
 // Returns the NCCL communicator behind it, for measurements; null for any other kind.
 BackendCommunicator* library_of(Communicator& communicator);
 

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <map>
 #include <memory>
-#include <optional>
 #include <source_location>
 #include <string>
 #include <utility>
@@ -38,27 +36,35 @@ std::string order_of_sums() {
   return variables;
 }
 
+int current_gpu() {
+  int index = 0;
+  cuda_call(cudaGetDevice(&index), "cudaGetDevice");
+  return index;
+}
+
 // A communicator of one GPU, made for the ranks that share the id.
 struct Joined {
   CommunicatorId id;
   int rank, size;
   NcclComm comm;
+  int gpu;
   std::string order_of_sums;
 };
 
 // The communicators that no run uses, the oldest first. They are never ended: when the process
 // ends, the library may be gone before them.
-std::vector<Joined>& spares_of_this_gpu() {
-  static auto& all = *new std::map<int, std::vector<Joined>>;
-  int index = 0;
-  cuda_call(cudaGetDevice(&index), "cudaGetDevice");
-  return all[index];
-}
 constexpr std::size_t kMostSpares = 16;  // Each has some tens of MB of device memory.
+std::vector<Joined>& spares_of(int gpu) {
+  static auto& all = *new std::map<int, std::vector<Joined>>;
+  std::vector<Joined>& spares = all[gpu];
+  spares.reserve(kMostSpares);
+  return spares;
+}
 
 // Takes the communicator from the spares, or joins with the other ranks.
 Joined joined_with(const CommunicatorId& id, int rank, int size) {
-  std::vector<Joined>& spares = spares_of_this_gpu();
+  const int gpu = current_gpu();
+  std::vector<Joined>& spares = spares_of(gpu);
   const auto spare = std::ranges::find_if(spares, [&](const Joined& one) {
     return one.id == id && one.rank == rank && one.size == size;
   });
@@ -73,7 +79,7 @@ Joined joined_with(const CommunicatorId& id, int rank, int size) {
   std::memcpy(&unique, id.data(), sizeof unique);
   NcclComm comm = nullptr;
   nccl_call(nccl_library().comm_init_rank(&comm, size, unique, rank), "ncclCommInitRank");
-  return {id, rank, size, comm, order_of_sums()};
+  return {id, rank, size, comm, gpu, order_of_sums()};
 }
 
 class NcclRanks final : public BackendCommunicator {
@@ -82,13 +88,23 @@ class NcclRanks final : public BackendCommunicator {
       : joined_(joined_with(id, rank, size)),
         size_(size),
         comm_(joined_.comm),
-        exceptions_(std::uncaught_exceptions()) {
-    windows_.emplace(comm_, size, std::move(takes));
-  }
+        windows_(comm_, size, std::move(takes)) {}
+  // A communicator that failed, or whose calls may not be done, is not kept. ncclCommDestroy would
+  // wait for ranks that may be gone.
   ~NcclRanks() override {
-    windows_->close();
-    if (!kept_for_the_next_run()) nccl_library().comm_abort(comm_);  // ncclCommDestroy would wait.
+    windows_.close();
+    if (!keeps_ || in_group_ || busy() || error_of(comm_) != kNcclSuccess) {
+      nccl_library().comm_abort(comm_);
+      return;
+    }
+    std::vector<Joined>& spares = spares_of(joined_.gpu);
+    if (spares.size() == kMostSpares) {
+      nccl_library().comm_abort(spares.front().comm);
+      spares.erase(spares.begin());
+    }
+    spares.push_back(std::move(joined_));
   }
+  void keep() override { keeps_ = true; }
 
   void all_gather(BackendStream* stream, void* to, const void* from, std::size_t bytes) override {
     comes(stream, true);
@@ -99,7 +115,7 @@ class NcclRanks final : public BackendCommunicator {
   // Sends and receives have kernels always.
   void all_to_all(BackendStream* stream, void* to, const void* from, std::size_t bytes) override {
     comes(stream, false);
-    if (windows_->hold(from) && windows_->hold(to)) {
+    if (windows_.hold(from) && windows_.hold(to)) {
       nccl_call(nccl_library().all_to_all(from, to, bytes, kNcclInt8, comm_, cuda(stream)),
                 "ncclAlltoAll");
       return made(stream);
@@ -159,11 +175,11 @@ class NcclRanks final : public BackendCommunicator {
     if (group_stream_ != nullptr) made(group_stream_);
   }
 
-  std::string reach() const override { return windows_->reach(); }
-  bool has_room(std::size_t bytes) const override { return windows_->have_room(bytes); }
-  void reserve(std::size_t bytes) override { windows_->reserve(bytes); }
-  void* allocate(std::size_t bytes) override { return windows_->allocate(bytes); }
-  void release(void* memory) noexcept override { windows_->release(memory); }
+  std::string reach() const override { return windows_.reach(); }
+  bool has_room(std::size_t bytes) const override { return windows_.have_room(bytes); }
+  void reserve(std::size_t bytes) override { windows_.reserve(bytes); }
+  void* allocate(std::size_t bytes) override { return windows_.allocate(bytes); }
+  void release(void* memory) noexcept override { windows_.release(memory); }
 
   void launched(BackendStream* stream) override { last_.record(stream); }
 
@@ -184,21 +200,6 @@ class NcclRanks final : public BackendCommunicator {
     cuda_call(cudaStreamIsCapturing(cuda(stream), &status), "cudaStreamIsCapturing");
     return status != cudaStreamCaptureStatusNone;
   }
-  // A communicator that failed, or whose calls may not be done, is not kept.
-  bool kept_for_the_next_run() noexcept {
-    if (std::uncaught_exceptions() > exceptions_ || in_group_ || busy() ||
-        error_of(comm_) != kNcclSuccess)
-      return false;
-    try {
-      std::vector<Joined>& spares = spares_of_this_gpu();
-      if (spares.size() == kMostSpares) return false;
-      spares.push_back(joined_);
-      return true;
-    } catch (const std::exception&) {
-      return false;
-    }
-  }
-
   // A group comes with its first call, and is made when it ends. What is captured is neither
   // measured nor looked at by the watchdog: its launch is.
   void comes(BackendStream* stream, bool gather) {
@@ -216,17 +217,17 @@ class NcclRanks final : public BackendCommunicator {
     last_.record(stream);
   }
 
-  const Joined joined_;
+  LastCall last_;
+  Joined joined_;
   const int size_;
   const NcclComm comm_;
-  const int exceptions_;                // That were under way when it was joined.
-  std::optional<NcclWindows> windows_;  // For the communicator, once it exists.
+  NcclWindows windows_;
+  bool keeps_ = false;
   bool measuring_ = false;
   EventStopwatch gathers_, others_;
   EventStopwatch* measures_ = nullptr;  // The call under way; null before the first.
   bool in_group_ = false;
   BackendStream* group_stream_ = nullptr;  // For the group under way, once it has a call.
-  LastCall last_;
 };
 
 }  // namespace
@@ -247,7 +248,7 @@ BackendCommunicator* join_nccl(const CommunicatorId& id, int rank, int size,
 
 std::vector<CommunicatorId> spare_nccl_ids(int rank, int size) {
   std::vector<CommunicatorId> ids;
-  for (const Joined& one : spares_of_this_gpu()) {
+  for (const Joined& one : spares_of(current_gpu())) {
     if (one.rank == rank && one.size == size && one.order_of_sums == order_of_sums())
       ids.push_back(one.id);
   }

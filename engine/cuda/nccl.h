@@ -17,10 +17,9 @@ CommunicatorId new_nccl_id();
 BackendCommunicator* join_nccl(const CommunicatorId& id, int rank, int size,
                                std::function<void(std::int64_t)> takes);
 
-// NCCL takes some tenths of a second to make a communicator, longer than a run of a small scenario.
-// So one that ends well, with nothing under way, stays for the next run of this process on the same
-// GPU. Returns the ids of those in which this rank has that number; join_nccl() takes the
-// communicator out if it is given one of them.
+// A communicator that was told to keep() stays when it ends well, with nothing under way, for the
+// next run of this process on the same GPU. Returns the ids of those in which this rank has that
+// number; join_nccl() takes the communicator out if it is given one of them.
 std::vector<CommunicatorId> spare_nccl_ids(int rank, int size);
 
 }  // namespace lockstep

@@ -69,6 +69,10 @@ class BackendCommunicator {
   virtual void* allocate(std::size_t) { return nullptr; }
   virtual void release(void*) noexcept {}
 
+  // This process will have other runs, so that the communicator may be worth keeping for them when
+  // this run has ended well (Backend::spare_communicators).
+  virtual void keep() {}
+
   // These two from any thread that has entered the device.
   virtual bool busy() = 0;            // The last call is not done.
   virtual std::string failure() = 0;  // The library's asynchronous error, "" if none.

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/comm/nccl_communicator.h"
 #include "harness/base/stopwatch.h"
 #include "harness/report/result_json.h"
 #include "harness/run/worker_place.h"
@@ -125,6 +126,7 @@ void RankTeams::make_team(const Scenario& scenario, double deadline_s) {
     const auto begin = [] {
       leave_core();  // Ranks run at the same time.
       keep_freed_memory();
+      keep_nccl_communicators();
     };
     ranks_.push_back(std::make_unique<RequestWorker>(WorkerSetup{begin, answer}));
   }

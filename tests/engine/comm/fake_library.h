@@ -71,6 +71,8 @@ class FakeRanks final : public BackendCommunicator {
   void accept(const Words& offer) override { said += offer.empty() ? '-' : 'a'; }
   void await_read(BackendStream*) override { said += 'w'; }
   void unmap() noexcept override { said += 'u'; }
+  static inline int kept = 0;
+  void keep() override { ++kept; }
   void launched(BackendStream*) override { calls_ += 2, said += 'l'; }
   bool busy() override { return library_ == Library::hangs && calls_ > 1; }
   std::string failure() override {

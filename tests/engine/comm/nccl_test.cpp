@@ -180,6 +180,23 @@ TEST(Nccl, JoinsAgainWhatAllRanksStillHave) {
   WithLibrary::spares = nullptr;
 }
 
+// The communicator of all ranks, and that of a way.
+TEST(Nccl, KeepsItsCommunicatorsInAProcessThatHasOtherRuns) {
+  for (const bool has_others : {true, false}) {
+    const TemporaryFolder folder;
+    const auto segment = SharedMemoryStore::create({folder / "ranks"}, 2);
+    Processes processes(2, [&](int rank) {
+      if (has_others) keep_nccl_communicators();
+      FakeRanks::introduced = false;
+      SharedMemoryStore store({folder / "ranks"}, rank, 2, 20);
+      Device device(std::make_unique<WithLibrary>(Library::works));
+      make_nccl_communicator(device, store)->connect({{0, 1, "activation", 1}});
+      return FakeRanks::kept == (has_others ? 2 : 0) ? 0 : 1;
+    });
+    for (const Ended& one : processes.end()) EXPECT_EQ(one.status, 0) << one.words;
+  }
+}
+
 // The receiver takes the sender's offer where the two have met, and the stream of await_sent()
 // waits for the reader. When all disconnect, what they have mapped goes.
 TEST(Nccl, OffersMemoryToARankThatItHasMet) {
