@@ -157,7 +157,7 @@ TEST_F(CommandLine, DescribeSaysOfWhichRanksItsBytesAre) {
   const std::string large = folder_.file(
       "large.yaml",
       "schema: 1\nname: a\nmodel: {hidden: 8192, vocab: 131072, mlp: {hidden: 65536}}\n"
-      "training: {steps: 1000000}\n");
+      "training: {steps: 1000000, microbatches: 100}\n");
   EXPECT_THAT(run_lockstep("describe " + large).out,
               AllOf(HasSubstr("weights, gradients, moments  5"), HasSubstr(" GB\n"),
                     HasSubstr(" years of a core here"), HasSubstr("a run takes at least\n")));
