@@ -86,7 +86,6 @@ class NcclRanks final : public BackendCommunicator {
  public:
   NcclRanks(const CommunicatorId& id, int rank, int size, NcclWindows::Takes takes)
       : joined_(joined_with(id, rank, size)),
-        size_(size),
         comm_(joined_.comm),
         windows_(comm_, size, std::move(takes)) {}
   // A communicator that failed, or whose calls may not be done, is not kept. ncclCommDestroy would
@@ -122,7 +121,7 @@ class NcclRanks final : public BackendCommunicator {
     }
     nccl_call(nccl_library().group_start(), "ncclGroupStart");
     int result = kNcclSuccess;
-    for (int peer = 0; peer < size_ && result == kNcclSuccess; ++peer) {
+    for (int peer = 0; peer < joined_.size && result == kNcclSuccess; ++peer) {
       const std::size_t first = static_cast<std::size_t>(peer) * bytes;
       result = nccl_library().send(static_cast<const std::byte*>(from) + first, bytes, kNcclInt8,
                                    peer, comm_, cuda(stream));
@@ -219,7 +218,6 @@ class NcclRanks final : public BackendCommunicator {
 
   LastCall last_;
   Joined joined_;
-  const int size_;
   const NcclComm comm_;
   NcclWindows windows_;
   bool keeps_ = false;

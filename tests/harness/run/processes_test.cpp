@@ -571,7 +571,7 @@ TEST(LaunchedRanks, AreNotLostToTheSignalOfAll) {
       while (true) ::pause();
     }
     std::signal(SIGINT, SIG_IGN);
-    EXPECT_TRUE(comes_true([&] { return std::filesystem::exists(ready); }));
+    if (!comes_true([&] { return std::filesystem::exists(ready); })) return ExitStatus::violated;
     ::kill(::getppid(), SIGINT);
     for (int i = 0; i < 100; ++i) {
       if (ranks.meetings[0]->one_that_is(Store::lost) >= 0) return ExitStatus::violated;
