@@ -58,10 +58,7 @@ bool overlap(const Box& a, const Box& b) {
   return false;
 }
 
-bool contains(const Box& outer, const Box& inner) {
-  if (inner.is_empty()) return true;
-  if (outer.is_empty() || inner.base < outer.base || inner.end() > outer.end()) return false;
-  if (outer.rows == 1) return true;
+bool contains_rows(const Box& outer, const Box& inner) {
   if (outer.pitch == inner.pitch && inner.rows > 1) {
     return holds_row(outer, inner.base, inner.width) &&
            (inner.base - outer.base) / outer.pitch + inner.rows <= outer.rows;

@@ -20,6 +20,11 @@ struct Box {
 
 Box box(std::int64_t base, std::int64_t rows, std::int64_t width, std::int64_t pitch);
 bool overlap(const Box& a, const Box& b);
-bool contains(const Box& outer, const Box& inner);
+bool contains_rows(const Box& outer, const Box& inner);  // If the bytes between them are contained.
+inline bool contains(const Box& outer, const Box& inner) {
+  if (inner.is_empty()) return true;
+  if (outer.is_empty() || inner.base < outer.base || inner.end() > outer.end()) return false;
+  return outer.rows == 1 || contains_rows(outer, inner);
+}
 
 }  // namespace lockstep

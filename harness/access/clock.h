@@ -24,28 +24,36 @@ class Clock {
     return -1;
   }
   void join(const Clock& other) {
+    ++changes_;
     if (times_.size() < other.times_.size()) times_.resize(other.times_.size());
     for (std::size_t k = 0; k < other.times_.size(); ++k)
       times_[k] = std::max(times_[k], other.times_[k]);
   }
   void reach(int thread, std::uint64_t time) {
+    ++changes_;
     const std::size_t k = thread;
     if (times_.size() <= k) times_.resize(k + 1);
     times_[k] = std::max(times_[k], time);
   }
   // Knows no more of the thread than up to `time`.
   void forget_behind(int thread, std::uint64_t time) {
+    ++changes_;
     const std::size_t k = thread;
     if (k < times_.size()) times_[k] = std::min(times_[k], time);
   }
   std::uint64_t tick(int thread) {
+    ++changes_;
     const std::size_t k = thread;
     if (times_.size() <= k) times_.resize(k + 1);
     return ++times_[k];
   }
 
+  // Counts the changes: as long as it stays equal, so does the clock.
+  std::uint64_t changes() const { return changes_; }
+
  private:
   std::vector<std::uint64_t> times_;
+  std::uint64_t changes_ = 0;
 };
 
 }  // namespace lockstep

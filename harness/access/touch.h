@@ -20,15 +20,16 @@ struct Work {
   int launch = -1;
 };
 
+// Comparisons of two accesses read only the members up to `mode`, so these lie together.
 struct Touch {
-  Work work;
+  Box box;
+  std::uint64_t time = 0;
+  int thread = 0;
+  int allocation = -1;
+  Access mode = Access::in;
   int operand = 0;        // Its index among the operands of the op.
   const char* name = "";  // Its name in the op's struct.
-  Access mode = Access::in;
-  Box box;
-  int allocation = -1;
-  int thread = 0;
-  std::uint64_t time = 0;
+  Work work;
 };
 
 inline bool reads(Access mode) { return mode == Access::in || mode == Access::accum; }

@@ -141,10 +141,13 @@ void Checker::on(const CreateStreamCall& created, const IssuedCall& issued) {
 }
 
 int Checker::thread_of(int stream) {
-  const auto [entry, fresh] =
-      stream_threads_.try_emplace(stream, static_cast<int>(threads_.size()));
-  if (fresh) threads_.push_back({std::to_string(stream), stream, {}});
-  return entry->second;
+  if (stream >= std::ssize(stream_threads_)) stream_threads_.resize(stream + 1, -1);
+  int& thread = at(stream_threads_, stream);
+  if (thread < 0) {
+    thread = static_cast<int>(threads_.size());
+    threads_.push_back({std::to_string(stream), stream, {}});
+  }
+  return thread;
 }
 
 // Launches on one stream follow each other, so their side lanes may share threads.
@@ -160,26 +163,38 @@ int Checker::lane_thread(int stream, int lane, int captured) {
 }
 
 const std::string& Checker::stream_name(int stream) const {
-  const auto found = stream_threads_.find(stream);
-  return at(threads_, found == stream_threads_.end() ? kStarter : found->second).name;
+  const bool met =
+      stream >= 0 && stream < std::ssize(stream_threads_) && at(stream_threads_, stream) >= 0;
+  return at(threads_, met ? at(stream_threads_, stream) : kStarter).name;
 }
 
 int Checker::enter(int stream) {
   const int thread = thread_of(stream);
   if (mutated("streams-run-before-their-host")) return thread;
-  at(threads_, thread).clock.join(host().clock);
-  if (options_.needed) options_.needed->enters(thread, host().clock);
+  Thread& entered = at(threads_, thread);
+  const Clock& known = host().clock;
+  if (entered.host != host_ || entered.host_changes != known.changes()) {
+    entered.clock.join(known);
+    entered.host = host_;
+    entered.host_changes = known.changes();
+  }
+  if (options_.needed) options_.needed->enters(thread, known);
   return thread;
 }
 
 // ---- Edges --------------------------------------------------------------------------------------
 
-Checker::EventState& Checker::event(int id) { return events_[id]; }
+Checker::EventState& Checker::event(int id) {
+  if (id >= std::ssize(events_)) events_.resize(id + 1);
+  return at(events_, id);
+}
 
 bool Checker::use(const Edge& edge, int recorder) {
-  EdgeUse& use = edges_[edge];
-  use.recorder = recorder;
-  ++use.calls;
+  if (options_.notes_edges) {
+    EdgeUse& use = edges_[edge];
+    use.recorder = recorder;
+    ++use.calls;
+  }
   return !options_.dropped.contains(edge);
 }
 
@@ -248,9 +263,9 @@ void Checker::synchronize(int id, int stream) {
 
 void Checker::on(const SubmitCall& call, const IssuedCall& issued) {
   if (captures(issued.stream)) return;
-  std::vector<CheckedOperand> operands = op_operands(call.op);
+  op_operands(call.op, operands_);
   perform(enter(issued.stream), issued.stream, {.name = call.op.type().name, .place = issued.place},
-          operands);
+          operands_);
 }
 
 void Checker::on(const CopyCall& copy, const IssuedCall& issued) {
@@ -290,45 +305,51 @@ void Checker::perform(int thread, int stream, const Work& work,
   const std::uint64_t time = clock.tick(thread);
   at(threads_, thread).looked_at = looked_for_ >= 0;
   if (looked_for_ < 0) at(threads_, thread).program_time = time;
-  std::vector<Touch> touches;
-  touches.reserve(operands.size());
+  const bool whole_rows = mutated("columns-taken-for-whole-rows");
+  touches_.clear();
   for (CheckedOperand& operand : operands) {
     const OperandBytes& b = operand.bytes;
-    Touch touch{work, operand.operand, b.name, b.access, box(0, b.rows, b.row_bytes, b.pitch_bytes),
-                -1,   thread,          time};
+    Touch touch{.box = box(0, b.rows, b.row_bytes, b.pitch_bytes),
+                .time = time,
+                .thread = thread,
+                .mode = b.access,
+                .operand = operand.operand,
+                .name = b.name,
+                .work = work};
     if (touch.box.is_empty()) continue;
     Allocation* allocation = locate(operand, touch);
     if (!allocation) continue;
     touch.allocation = operand.allocation = allocation->id;
     touch.box.base = static_cast<const std::byte*>(b.base) - allocation->base;
-    if (mutated("columns-taken-for-whole-rows"))
-      touch.box = box(touch.box.base, 1, touch.box.end() - touch.box.base, 0);
+    if (whole_rows) touch.box = box(touch.box.base, 1, touch.box.end() - touch.box.base, 0);
     ++checked_;
     judge(touch, *allocation);
-    touches.push_back(touch);
+    touches_.push_back(touch);
   }
-  judge_overlaps(touches);
+  judge_overlaps(touches_);
   stop_if_found();
-  for (const Touch& touch : touches) {
+  const bool poisons = is_poison(work) && !mutated("poison-is-a-value");
+  for (const Touch& touch : touches_) {
     Allocation& allocation = memory_[touch.allocation];
     allocation.shadow.add(touch, clock);
     if (touch.mode == Access::out) allocation.undefined.erase(touch.box);
     if (touch.mode == Access::scratch) allocation.undefined.set(touch.box, work);
-    if (is_poison(work) && !mutated("poison-is-a-value")) allocation.undefined.set(touch.box, work);
+    if (poisons) allocation.undefined.set(touch.box, work);
   }
   if (options_.needed == nullptr) return;
   const std::string& name = stream_name(stream);
   const Lane lane = stream < 0 ? Lane::host : lane_named(name);
-  options_.needed->performs({thread, lane, name, work}, touches, clock);
+  options_.needed->performs({thread, lane, name, work}, touches_, clock);
 }
 
 // Null when there is nothing to check any further: pageable memory of the host, or a hazard that
 // was reported.
 Allocation* Checker::locate(const CheckedOperand& operand, const Touch& touch) {
+  if (operand.allocation >= 0 && memory_[operand.allocation].live)
+    return &memory_[operand.allocation];
   Allocation* live = memory_.live_at(operand.bytes.base);
   if (operand.allocation >= 0) {
-    Allocation& captured = memory_[operand.allocation];
-    if (captured.live) return &captured;
+    const Allocation& captured = memory_[operand.allocation];
     report(
         HazardKind::use_after_free, touch, std::nullopt,
         std::to_string(captured.bytes) + "-byte allocation " + std::to_string(captured.id) +
@@ -438,7 +459,8 @@ static bool in_one_replay(const Touch& a, const Touch& b) {
 int Checker::event_after(const Touch& earlier, const Touch& later) const {
   const int stream = at(threads_, earlier.thread).stream;
   if (stream < 0 || in_one_replay(earlier, later)) return -1;
-  for (const auto& [id, state] : events_) {
+  for (int id = 0; id < std::ssize(events_); ++id) {
+    const EventState& state = at(events_, id);
     if (state.recorded && state.stream == stream && state.clock.at(earlier.thread) >= earlier.time)
       return id;
   }
@@ -481,14 +503,11 @@ void Checker::on(const ReleaseCall& call, const IssuedCall&) {
   Allocation* allocation = memory_.live_at(call.memory);
   if (!allocation) return;
   if (!stopped_) {
-    Touch touch{{.name = "release", .place = {}, .bytes = allocation->bytes},
-                0,
-                "",
-                Access::out,
-                box(0, 1, allocation->bytes, allocation->bytes),
-                allocation->id,
-                host_,
-                0};
+    const Touch touch{.box = box(0, 1, allocation->bytes, allocation->bytes),
+                      .thread = host_,
+                      .allocation = allocation->id,
+                      .mode = Access::out,
+                      .work = {.name = "release", .place = {}, .bytes = allocation->bytes}};
     for (const Touch& earlier : allocation->shadow.unordered(touch, host().clock)) {
       if (looks(earlier.work.place)) continue;  // The program need not wait for it.
       report(HazardKind::use_after_free, touch, earlier, bytes_text(touch.box, *allocation),
@@ -520,14 +539,12 @@ void Checker::check_addresses(int graph, GraphPlan& plan) {
     item.work.graph = graph;
     for (CheckedOperand& operand : item.operands) {
       const OperandBytes& b = operand.bytes;
-      const Touch touch{item.work,
-                        operand.operand,
-                        b.name,
-                        b.access,
-                        box(0, b.rows, b.row_bytes, b.pitch_bytes),
-                        -1,
-                        thread_of(item.stream),
-                        0};
+      const Touch touch{.box = box(0, b.rows, b.row_bytes, b.pitch_bytes),
+                        .thread = thread_of(item.stream),
+                        .mode = b.access,
+                        .operand = operand.operand,
+                        .name = b.name,
+                        .work = item.work};
       if (touch.box.is_empty()) continue;
       if (const Allocation* allocation = locate(operand, touch))
         operand.allocation = allocation->id;

@@ -23,6 +23,7 @@ struct CheckerOptions {
                      // does not run.
   // An error of the checker's own, planted: a name of Checker::mutations().
   std::string mutation = "";
+  bool notes_edges = false;       // Count the calls of each edge, for edges().
   std::set<Edge> dropped;         // Edges to do without, to see whether they are needed.
   NeededOrder* needed = nullptr;  // Told of the same run, to see which of its order is needed.
   // Calls of ranks in a graph have no common order: over shared memory a host takes its turn in
@@ -43,7 +44,7 @@ class Checker : public Observer {
   std::int64_t checked() const { return checked_; }  // Accesses judged.
   // In the order of the calls, not de-duplicated.
   const std::vector<Hazard>& hazards() const { return hazards_; }
-  const std::map<Edge, EdgeUse>& edges() const { return edges_; }  // The ones that the run used.
+  const std::map<Edge, EdgeUse>& edges() const { return edges_; }  // With notes_edges.
   const std::string& stream_name(int stream) const;                // "the host" for -1.
   // Throws EngineViolation if there are hazards, with the first that the program made if there is
   // one; called after a run for hazards of its clean-up, and for those that only a look met.
@@ -91,6 +92,9 @@ class Checker : public Observer {
     Clock clock;
     std::uint64_t program_time = 0;  // The program's last work here.
     bool looked_at = false;          // A look has put work or a wait behind it.
+    // The host whose clock was last joined, and changes() of that clock then.
+    int host = -1;
+    std::uint64_t host_changes = 0;
   };
   struct Host {
     int thread;
@@ -116,7 +120,9 @@ class Checker : public Observer {
   // The host thread of the process: the only rank's, or the one that starts the others.
   static constexpr int kStarter = 0;
 
-  bool mutated(const char* name) const { return options_.mutation == name; }
+  bool mutated(const char* name) const {
+    return !options_.mutation.empty() && options_.mutation == name;
+  }
   int thread_of(int stream);
   Thread& host() { return at(threads_, host_); }
   int lane_thread(int stream, int lane, int captured);
@@ -155,12 +161,15 @@ class Checker : public Observer {
   std::map<int, int> lookers_;  // By the host's thread.
   int looked_for_ = -1;         // The host whose look makes the current call; -1: none.
   Meetings meets_, meets_of_looks_;
-  std::map<int, int> stream_threads_;
+  std::vector<int> stream_threads_;  // By stream; -1: not met.
   std::map<std::pair<int, int>, int> lane_threads_;
-  std::map<int, EventState> events_;
+  std::vector<EventState> events_;  // By event.
   std::optional<Capture> capture_;
   std::map<int, GraphPlan> plans_;
   CheckedMemory memory_;
+  // Buffers of perform(), kept so that a call allocates nothing.
+  std::vector<CheckedOperand> operands_;
+  std::vector<Touch> touches_;
   std::vector<Hazard> hazards_;
   std::map<Edge, EdgeUse> edges_;
   std::int64_t checked_ = 0, launches_ = 0;

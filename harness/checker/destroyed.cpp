@@ -49,7 +49,7 @@ void Checker::on(const DestroyEventCall& call, const IssuedCall&) {
     }
   }
   require_over(what, "its last record and the waits for it", state.used);
-  events_.erase(call.event);
+  event(call.event) = {};
 }
 
 void Checker::on(const DestroyGraphCall& call, const IssuedCall&) {

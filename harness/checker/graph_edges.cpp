@@ -61,9 +61,15 @@ std::vector<CheckedOperand> fill_operands(void* to, std::size_t bytes) {
 
 std::vector<CheckedOperand> op_operands(const Submission& op) {
   std::vector<CheckedOperand> list;
-  for (const OperandBytes& bytes : op.operands())
-    list.push_back({bytes, static_cast<int>(list.size())});
+  op_operands(op, list);
   return list;
+}
+
+void op_operands(const Submission& op, std::vector<CheckedOperand>& list) {
+  const std::vector<OperandBytes> operands = op.operands();
+  list.clear();
+  list.reserve(operands.size());
+  for (const OperandBytes& bytes : operands) list.push_back({bytes, static_cast<int>(list.size())});
 }
 
 GraphPlan plan_of(int origin, const Ledger& ledger) {

@@ -24,6 +24,7 @@ struct CheckedOperand {
 std::vector<CheckedOperand> copy_operands(const CopyCall& copy);
 std::vector<CheckedOperand> fill_operands(void* to, std::size_t bytes);
 std::vector<CheckedOperand> op_operands(const Submission& op);
+void op_operands(const Submission& op, std::vector<CheckedOperand>& list);  // Into the same memory.
 
 struct GraphItem {
   enum class Kind : std::uint8_t { work, record, wait };

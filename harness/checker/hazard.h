@@ -1,6 +1,7 @@
 // The checker's findings as values, and the sentences that report them.
 #pragma once
 
+#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,7 +45,7 @@ inline constexpr const char* kLook = "look";
 // calls of the trainer, so their part keeps its name, by which faults are planted in them.
 inline constexpr int kLookLayer = -2;
 inline bool looks(const StepLocation& place) {
-  return std::string_view(place.part) == kLook || place.layer == kLookLayer;
+  return place.layer == kLookLayer || std::strcmp(place.part, kLook) == 0;
 }
 // A race of such a read: the program may have done nothing wrong so far but leave an edge out.
 bool is_look(const Hazard& hazard);

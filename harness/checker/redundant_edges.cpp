@@ -27,7 +27,7 @@ std::string edge_text(const Checker& checker, const Edge& edge, const EdgeUse& u
 }  // namespace
 
 std::vector<EdgeVerdict> judge_edges(const CallLog& log) {
-  Checker all({.stop = false, .dropped = {}});
+  Checker all({.stop = false, .notes_edges = true, .dropped = {}});
   log.tell(all);
   std::vector<EdgeVerdict> list;
   std::set<Edge> dropped;

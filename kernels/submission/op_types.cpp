@@ -24,6 +24,18 @@ void collect_floats(const T& value, const std::byte* base, std::vector<std::size
   });
 }
 
+template <class Field>
+inline constexpr bool kIsOperand = requires(const Field& field) {
+  Field::access;
+  field.pitch;
+};
+
+template <class Op>
+inline constexpr std::size_t kOperandsOf = []<std::size_t... field>(std::index_sequence<field...>) {
+  return (std::size_t{0} + ... + kIsOperand<boost::pfr::tuple_element_t<field, Op>>);
+}
+(std::make_index_sequence<boost::pfr::tuple_size_v<Op>>());
+
 }  // namespace detail
 
 template <class Op>
@@ -35,12 +47,10 @@ const OpType& op_type() {
       .operands =
           [](const void* op) {
             std::vector<OperandBytes> list;
+            list.reserve(detail::kOperandsOf<Op>);
             boost::pfr::for_each_field(
                 *static_cast<const Op*>(op), [&]<class Field>(const Field& field, auto index) {
-                  if constexpr (requires {
-                                  Field::access;
-                                  field.pitch;
-                                }) {
+                  if constexpr (detail::kIsOperand<Field>) {
                     constexpr std::int64_t size = sizeof(*field.data);
                     if (field) {
                       list.push_back({Field::access,

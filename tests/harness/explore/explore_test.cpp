@@ -25,7 +25,7 @@ ExploreOptions pct(std::int64_t count, int depth = 1) {
 class Recorded {
  public:
   Recorded(std::uint64_t seed, std::int64_t care)
-      : checker_({.stop = false, .dropped = {}}), log_(checker_) {
+      : checker_({.stop = false, .notes_edges = true, .dropped = {}}), log_(checker_) {
     OrderedCalls(log_, seed, care).run(8 + static_cast<int>(seed % 33));
   }
   const CallLog& log() const { return log_; }
