@@ -47,10 +47,8 @@ LOCKSTEP_AVX2_INLINE void step(const float* a, const std::int8_t* ea, const floa
     below[v] = _mm256_add_ps(start, _mm256_max_ps(_mm256_sub_ps(zero, part[v]), zero));
   }
   for (int k = 0; k < kFp8Group; ++k) {
-    const bool negative = a[k] < 0;
-    const __m256 x = _mm256_set1_ps(negative ? -a[k] : a[k]);
-    const float* same = (negative ? down : up) + kFp8Columns * k;
-    const float* other = (negative ? up : down) + kFp8Columns * k;
+    const __m256 x = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), _mm256_set1_ps(a[k]));
+    const auto [same, other] = fp8_sides(a[k], up + kFp8Columns * k, down + kFp8Columns * k);
 #pragma GCC unroll 4
     for (int v = 0; v < 4; ++v) {
       above[v] = _mm256_fmadd_ps(x, _mm256_loadu_ps(same + 8 * v), above[v]);

@@ -63,10 +63,8 @@ LOCKSTEP_AVX512_INLINE void step(const float* a, const std::int8_t* ea, std::int
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       const float left = a[r * pitch + k];
-      const bool negative = left < 0;
       const __m512 x = _mm512_abs_ps(_mm512_set1_ps(left));
-      const float* same = (negative ? down : up) + kFp8Columns * k;
-      const float* other = (negative ? up : down) + kFp8Columns * k;
+      const auto [same, other] = fp8_sides(left, up + kFp8Columns * k, down + kFp8Columns * k);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
         above[r][v] =

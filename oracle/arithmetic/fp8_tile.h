@@ -8,6 +8,7 @@
 // and 40, so nothing here overflows or underflows. Codes of Inf and NaN are for the scalar form.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 namespace lockstep::oracle {
@@ -27,6 +28,17 @@ struct Fp8Tile {
   const std::int8_t* b_exponents;  // [terms, 64]
   float* part;                     // [rows, 64]
 };
+
+// The right factors of a term's sign, and those of the other one. The sign is an index, since a
+// branch on it would be mispredicted every other time.
+struct Fp8Sides {
+  const float *same, *other;
+};
+inline Fp8Sides fp8_sides(float left, const float* up, const float* down) {
+  const float* const sides[2] = {up, down};
+  const std::uint32_t sign = std::bit_cast<std::uint32_t>(left) >> 31;
+  return {sides[sign], sides[1 - sign]};
+}
 
 void fp8_run_avx2(const Fp8Tile& tile);
 void fp8_run_avx512(const Fp8Tile& tile);
