@@ -24,7 +24,8 @@ struct CheckedOperand {
 std::vector<CheckedOperand> copy_operands(const CopyCall& copy);
 std::vector<CheckedOperand> fill_operands(void* to, std::size_t bytes);
 std::vector<CheckedOperand> op_operands(const Submission& op);
-void op_operands(const Submission& op, std::vector<CheckedOperand>& list);  // Into the same memory.
+// Replaces the contents of `list`, which allocates nothing if it has held as many.
+void op_operands(const Submission& op, std::vector<CheckedOperand>& list);
 
 struct GraphItem {
   enum class Kind : std::uint8_t { work, record, wait };
