@@ -35,13 +35,6 @@ bool holds_row(const Box& outer, std::int64_t base, std::int64_t width) {
 
 }  // namespace
 
-Box box(std::int64_t base, std::int64_t rows, std::int64_t width, std::int64_t pitch) {
-  if (rows <= 0 || width <= 0) return {};
-  if (rows > 1 && pitch > width) return {base, rows, width, pitch};
-  const std::int64_t all = (rows - 1) * pitch + width;  // No byte between the rows.
-  return {base, 1, all, all};
-}
-
 bool overlap(const Box& a, const Box& b) {
   if (a.is_empty() || b.is_empty() || a.end() <= b.base || b.end() <= a.base) return false;
   if (b.rows == 1) return row_meets(a, b.base, b.width);

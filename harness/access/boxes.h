@@ -18,7 +18,12 @@ struct Box {
   friend bool operator==(const Box&, const Box&) = default;
 };
 
-Box box(std::int64_t base, std::int64_t rows, std::int64_t width, std::int64_t pitch);
+inline Box box(std::int64_t base, std::int64_t rows, std::int64_t width, std::int64_t pitch) {
+  if (rows <= 0 || width <= 0) return {};
+  if (rows > 1 && pitch > width) return {base, rows, width, pitch};
+  const std::int64_t all = (rows - 1) * pitch + width;  // No byte between the rows.
+  return {base, 1, all, all};
+}
 bool overlap(const Box& a, const Box& b);
 bool contains_rows(const Box& outer, const Box& inner);  // If the bytes between them are contained.
 inline bool contains(const Box& outer, const Box& inner) {

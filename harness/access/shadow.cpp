@@ -14,10 +14,22 @@ void collect(const std::vector<Touch>& list, const Touch& now, const Clock& cloc
   }
 }
 
+bool covers(const Touch& by, const Touch& old, const Clock& clock) {
+  return is_over(old, clock) && (old.box == by.box || contains(by.box, old.box));
+}
+
 void forget(std::vector<Touch>& list, const Touch& by, const Clock& clock) {
-  std::erase_if(list, [&](const Touch& old) {
-    return is_over(old, clock) && (old.box == by.box || contains(by.box, old.box));
-  });
+  std::erase_if(list, [&](const Touch& old) { return covers(by, old, clock); });
+}
+
+// Adds an access in place of those that it covers, mostly of the only one.
+void replace(std::vector<Touch>& list, const Touch& by, const Clock& clock) {
+  if (list.size() == 1 && covers(by, list.front(), clock)) {
+    list.front() = by;
+    return;
+  }
+  forget(list, by, clock);
+  list.push_back(by);
 }
 
 }  // namespace
@@ -30,10 +42,9 @@ std::vector<Touch> Shadow::unordered(const Touch& now, const Clock& clock) const
 }
 
 void Shadow::add(const Touch& touch, const Clock& clock) {
-  forget(reads_, touch, clock);
-  if (!writes(touch.mode)) return reads_.push_back(touch);
-  forget(writes_, touch, clock);
-  writes_.push_back(touch);
+  if (!writes(touch.mode)) return replace(reads_, touch, clock);
+  if (!reads_.empty()) forget(reads_, touch, clock);
+  replace(writes_, touch, clock);
 }
 
 void Shadow::clear() {

@@ -312,16 +312,17 @@ void Checker::perform(int thread, int stream, const Work& work,
   const bool whole_rows = mutated("columns-taken-for-whole-rows");
   touches_.clear();
   for (CheckedOperand& operand : operands) {
-    Touch touch = touch_of(operand, work, thread, time);
-    if (touch.box.is_empty()) continue;
-    Allocation* allocation = locate(operand, touch);
-    if (!allocation) continue;
+    Touch& touch = touches_.emplace_back(touch_of(operand, work, thread, time));
+    Allocation* allocation = touch.box.is_empty() ? nullptr : locate(operand, touch);
+    if (!allocation) {
+      touches_.pop_back();
+      continue;
+    }
     touch.allocation = operand.allocation = allocation->id;
     touch.box.base = static_cast<const std::byte*>(operand.bytes.base) - allocation->base;
     if (whole_rows) touch.box = box(touch.box.base, 1, touch.box.end() - touch.box.base, 0);
     ++checked_;
     judge(touch, *allocation);
-    touches_.push_back(touch);
   }
   judge_overlaps(touches_);
   stop_if_found();
@@ -395,6 +396,15 @@ void Checker::judge(const Touch& touch, const Allocation& allocation) {
 }
 
 void Checker::judge_overlaps(const std::vector<Touch>& touches) {
+  // Mostly each operand has an allocation of its own, as one bit for each shows.
+  std::uint64_t met = 0;
+  bool meet = false;
+  for (const Touch& touch : touches) {
+    const std::uint64_t bit = std::uint64_t{1} << (touch.allocation % 64);
+    meet |= (met & bit) != 0;
+    met |= bit;
+  }
+  if (!meet) return;
   for (std::size_t i = 0; i < touches.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       const Touch &a = touches[i], &b = touches[j];

@@ -6,22 +6,28 @@ namespace lockstep {
 
 void LiveBlocks::add(const void* base, std::size_t bytes, int number) {
   const auto* begin = static_cast<const std::byte*>(base);
-  const auto place = std::lower_bound(begins_.begin(), begins_.end(), begin);
-  const auto block = blocks_.begin() + (place - begins_.begin());
+  const std::byte* end = begin + bytes;
+  auto place = std::lower_bound(begins_.begin(), begins_.end(), begin);
+  auto block = blocks_.begin() + (place - begins_.begin());
   if (place != begins_.end() && *place == begin) {
-    *block = {begin + bytes, number};
-    return;
+    *block = {end, number};
+  } else {
+    block = blocks_.insert(block, {end, number});
+    place = begins_.insert(place, begin);
   }
-  blocks_.insert(block, {begin + bytes, number});
-  begins_.insert(place, begin);
+  // Removed blocks that began within this one would hide its bytes behind them.
+  const auto behind = std::lower_bound(++place, begins_.end(), end);
+  blocks_.erase(block + 1, block + 1 + (behind - place));
+  begins_.erase(place, behind);
 }
 
+// The block stays as one of no length, since a run removes thousands at its end, and each erasure
+// would move those behind it.
 void LiveBlocks::remove(const void* base) {
-  const auto place =
-      std::lower_bound(begins_.begin(), begins_.end(), static_cast<const std::byte*>(base));
-  if (place == begins_.end() || *place != base) return;
-  blocks_.erase(blocks_.begin() + (place - begins_.begin()));
-  begins_.erase(place);
+  const auto* begin = static_cast<const std::byte*>(base);
+  const auto place = std::lower_bound(begins_.begin(), begins_.end(), begin);
+  if (place == begins_.end() || *place != begin) return;
+  blocks_[static_cast<std::size_t>(place - begins_.begin())] = {begin, -1};
 }
 
 int LiveBlocks::at(const void* address) const {

@@ -26,6 +26,12 @@ void Undefined::erase(const Box& box) {
 }
 
 void Undefined::set(const Box& box, const std::optional<Work>& by) {
+  // The scratch of an op has the bytes of the op before it, mostly.
+  if (const auto same = pieces_.find(box.base);
+      box.rows == 1 && same != pieces_.end() && same->second.end == box.end()) {
+    same->second.by = by;
+    return;
+  }
   erase(box);
   for (std::int64_t i = 0; i < box.rows; ++i) {
     const std::int64_t begin = box.base + i * box.pitch;
