@@ -141,9 +141,10 @@ __device__ __forceinline__ void start_rows(SharedTile<kRows, kColumns>& to, cons
                                            const Chunk& chunk, std::int64_t column) {
   start_copy(to, row_of(from, chunk, column), from.pitch, chunk.rows);
 }
-// expn of the four numbers of each half from kFirst to kLast. They advance together step by step:
-// left to itself, the assembler saves registers and computes one after the other. The clamp of expn
-// is not needed, since what it keeps from overflowing becomes +0.
+// expn of the four numbers of each half from kFirst to kLast where they are from -87 to 87; for
+// smaller ones and NaN, clamp_expn() corrects the result. Larger ones belong to pairs that
+// clear_other_side() makes +0. The eight numbers advance together, step by step: left to itself,
+// the assembler saves registers and computes one after the other.
 template <int kFirst = 0, int kLast = 1>
 __device__ __forceinline__ void expn_of_halves(float (&x)[2][4]) {
   float t[2][4];
@@ -158,11 +159,19 @@ __device__ __forceinline__ void expn_of_halves(float (&x)[2][4]) {
   each([&](int h, int e) { t[h][e] = fma(x[h][e], kLog2E, kRound); });
   each([&](int h, int e) { p[h][e] = exp_remainder(x[h][e], t[h][e]); });
   each([&](int h, int e) { p[h][e] = exp_poly(p[h][e]); });
-  each([&](int h, int e) { p[h][e] = from_bits(bits(p[h][e]) + (bits(t[h][e]) << 23)); });
-  each([&](int h, int e) {
-    const float clamped = x[h][e] >= -87.0f ? p[h][e] : 0.0f;
-    x[h][e] = x[h][e] == x[h][e] ? clamped : quiet_nan();
-  });
+  each([&](int h, int e) { x[h][e] = from_bits(bits(p[h][e]) + (bits(t[h][e]) << 23)); });
+}
+// expn(x) from what expn_of_halves() made of x.
+__device__ __forceinline__ float clamp_expn(float x, float made) {
+  const float clamped = x >= -87.0f ? made : 0.0f;
+  return x == x ? clamped : quiet_nan();
+}
+// Whether no later row's cs minus an earlier one's needs clamp_expn(), which holds where the whole
+// chunk decays to e^-87 or more: cs does not rise along a chunk and rows past its end have csL, so
+// the last row minus the first is the least difference, also as it is rounded. A NaN in cs makes
+// all cs behind it NaN and so this comparison false; two infinite ends differ by NaN as well.
+__device__ __forceinline__ bool decays_little(const float (&cs)[kTileRows]) {
+  return sub(cs[kTileRows - 1], cs[0]) >= -87.0f;
 }
 
 // R128 over the head's 64 channels of fma(a[p], b[p], acc), for the lane's row g if its place is

@@ -91,6 +91,7 @@ struct InputGradientComputer {
     warpgroup_fence_operand(db);
     warpgroup_arrive();
     start_over_head(db, xw, shared_address(stage.state), continues);
+    const bool little = decays_little(stage.decay[1]);
     std::uint32_t m[kRowSteps][4];
     const bool has_rows = 8 * own_block() < chunk.rows;
 #pragma unroll
@@ -98,9 +99,9 @@ struct InputGradientComputer {
       m[s][0] = m[s][1] = m[s][2] = m[s][3] = 0;
       if (kStep * s >= chunk.rows || !has_rows) continue;
       if (s >= kRowSteps / 2 && s >= first_of_late()) {
-        mix<1>(m[s], s, stage.decay[1], own_cs);
+        mix<1>(m[s], s, stage.decay[1], own_cs, little);
       } else if (s >= first_of_early()) {
-        mix<0>(m[s], s, stage.decay[1], own_cs);
+        mix<0>(m[s], s, stage.decay[1], own_cs, little);
       }
     }
     OwnSteps x;
@@ -130,9 +131,9 @@ struct InputGradientComputer {
   // st(mul(Gm_ij, Ld_ij)) of sixteen rows i and the warp's j.
   template <int kLast>
   __device__ __forceinline__ void mix(std::uint32_t (&m)[4], int s, const float (&cs)[kTileRows],
-                                      const float (&own_cs)[2]) {
+                                      const float (&own_cs)[2], bool little) {
     float mixed[2][4];
-    decay_between<false, 0, kLast>(mixed, s, cs, own_cs);
+    decay_between<false, 0, kLast>(mixed, s, cs, own_cs, little);
 #pragma unroll
     for (int h = 0; h <= kLast; ++h) {
       const float4 g = shared.g.from(h, s);

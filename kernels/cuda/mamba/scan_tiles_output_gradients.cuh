@@ -116,27 +116,33 @@ struct OutputGradientComputer {
     own_steps(dy, stage.dy);
     warpgroup_arrive();
     start_over_head(pairs, dy, shared_address(stage.x), false);
-    start_over_state(y, own_rows(shared.own), shared_address(stage.state));
     const float own_cs[2] = {stage.decay[1][own_row(0)], stage.decay[1][own_row(1)]};
     const float own_decay[2] = {expn(own_cs[0]), expn(own_cs[1])};
     const int own = static_cast<int>(threadIdx.x) - kWarpgroup;
     kept_decays(op, chunk.index, head)[own] = stage.decay[own / kTileRows][own % kTileRows];
-    warpgroup_wait<1>();
+    warpgroup_wait<0>();
     warpgroup_fence_operand(pairs);
     scale_steps(dy, own_decay);
     warpgroup_fence_operand(dc);
     warpgroup_arrive();
     start_over_head(dc, dy, shared_address(stage.state), continues);
+    const bool little = decays_little(stage.decay[1]);
     std::uint32_t m[kRowSteps][4];
     const int early = early_steps(chunk.rows);
     const int late = late_steps(chunk.rows);
 #pragma unroll
     for (int s = 0; s < kRowSteps; ++s) {
+      // y begins once half of the pairs no longer take registers: with both, too few are left for
+      // the chains of expn to run side by side.
+      if (s == kRowSteps / 2) {
+        warpgroup_arrive();
+        start_over_state(y, own_rows(shared.own), shared_address(stage.state));
+      }
       m[s][0] = m[s][1] = m[s][2] = m[s][3] = 0;
       if (s < kRowSteps / 2 && s < early) {
-        add_pairs<0>(m[s], pairs[2 * s], pairs[2 * s + 1], s, stage.decay[1], own_cs);
+        add_pairs<0>(m[s], pairs[2 * s], pairs[2 * s + 1], s, stage.decay[1], own_cs, little);
       } else if (s < late) {
-        add_pairs<1>(m[s], pairs[2 * s], pairs[2 * s + 1], s, stage.decay[1], own_cs);
+        add_pairs<1>(m[s], pairs[2 * s], pairs[2 * s + 1], s, stage.decay[1], own_cs, little);
       }
     }
     warpgroup_wait<0>();
@@ -156,10 +162,10 @@ struct OutputGradientComputer {
   template <int kFirst>
   __device__ __forceinline__ void add_pairs(std::uint32_t (&m)[4], const float (&low)[4],
                                             const float (&high)[4], int s,
-                                            const float (&cs)[kTileRows],
-                                            const float (&own_cs)[2]) {
+                                            const float (&cs)[kTileRows], const float (&own_cs)[2],
+                                            bool little) {
     float ld[2][4];
-    decay_between<true, kFirst, 1>(ld, s, cs, own_cs);
+    decay_between<true, kFirst, 1>(ld, s, cs, own_cs, little);
     float pair[2][4];
     float mixed[2][4];
 #pragma unroll

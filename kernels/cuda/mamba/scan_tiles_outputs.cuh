@@ -111,9 +111,9 @@ template <int kFirst>
 __device__ __forceinline__ void mixing_factor(std::uint32_t (&a)[4], const float (&low)[4],
                                               const float (&high)[4], int s,
                                               const float (&cs)[kTileRows],
-                                              const float (&own_cs)[2]) {
+                                              const float (&own_cs)[2], bool little) {
   float m[2][4];
-  decay_between<true, kFirst, 1>(m, s, cs, own_cs);
+  decay_between<true, kFirst, 1>(m, s, cs, own_cs, little);
 #pragma unroll
   for (int h = kFirst; h < 2; ++h) {
 #pragma unroll
@@ -176,14 +176,15 @@ struct OutputComputer {
         warpgroup_commit();
       }
       const float own_cs[2] = {stage.cs[own_row(0)], stage.cs[own_row(1)]};
+      const bool little = decays_little(stage.cs);
       std::uint32_t m[kRowSteps][4];
 #pragma unroll
       for (int s = 0; s < kRowSteps; ++s) {
         m[s][0] = m[s][1] = m[s][2] = m[s][3] = 0;
         if (s < kRowSteps / 2 && s < early) {
-          mixing_factor<0>(m[s], g[2 * s], g[2 * s + 1], s, stage.cs, own_cs);
+          mixing_factor<0>(m[s], g[2 * s], g[2 * s + 1], s, stage.cs, own_cs, little);
         } else if (s < late) {
-          mixing_factor<1>(m[s], g[2 * s], g[2 * s + 1], s, stage.cs, own_cs);
+          mixing_factor<1>(m[s], g[2 * s], g[2 * s + 1], s, stage.cs, own_cs, little);
         }
       }
       warpgroup_wait<0>();

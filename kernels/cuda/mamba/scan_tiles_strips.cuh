@@ -23,10 +23,16 @@ struct ChunkOrder {
     const auto all = static_cast<int>(smaller(kMost, op.chunk_document.cols));
     const int mine = own < all ? chunk_at(op, own).rows : 0;
     rows[own] = static_cast<std::int16_t>(mine);
-    __syncthreads();
-    int place = 0;
-    for (int k = 0; k < all; ++k) place += rows[k] > mine || (rows[k] == mine && k < own);
-    if (own < all) chunks[place] = static_cast<std::int16_t>(own);
+    // Chunks of 0 rows, which lie behind all others, stay there. A pack of few chunks has many.
+    const int some = __syncthreads_count(mine != 0);
+    if (own < some) {
+      int place = 0;
+#pragma unroll 8
+      for (int k = 0; k < some; ++k) place += rows[k] >= mine + (k < own ? 0 : 1);
+      chunks[place] = static_cast<std::int16_t>(own);
+    } else if (own < all) {
+      chunks[own] = static_cast<std::int16_t>(own);
+    }
     __syncthreads();
   }
   // The chunk of rank `rank`; one of 0 rows if there are not so many.
@@ -99,22 +105,32 @@ __device__ __forceinline__ int first_of_early() { return own_block() / 2; }
 __device__ __forceinline__ int first_of_late() { return kRowSteps - 1 - own_block() / 2; }
 
 // Ld of own rows and sixteen others. `own_is_later`: the warp's rows are i and the others j;
-// otherwise the reverse. Element q of a half is that of column 8 * (q / 2) + 2t + q % 2.
+// otherwise the reverse. Element q of a half is that of column 8 * (q / 2) + 2t + q % 2. `little`:
+// decays_little(cs). Then the eight chains of expn run side by side: each clamp needs a predicate,
+// of which the kernels have one left, and with clamps the chains take turns.
 template <bool own_is_later, int kFirst, int kLast>
 __device__ __forceinline__ void decay_between(float (&ld)[2][4], int s,
                                               const float (&cs)[kTileRows],
-                                              const float (&own_cs)[2]) {
-  const float* const others = &cs[kStep * s + 2 * lane_place()];
-  const float2 low = *reinterpret_cast<const float2*>(others);
-  const float2 high = *reinterpret_cast<const float2*>(others + 8);
-  const float other[4] = {low.x, low.y, high.x, high.y};
+                                              const float (&own_cs)[2], bool little) {
+  const auto each = [&](auto f) {
+    const float* const others = &cs[kStep * s + 2 * lane_place()];
+    const float2 low = *reinterpret_cast<const float2*>(others);
+    const float2 high = *reinterpret_cast<const float2*>(others + 8);
+    const float other[4] = {low.x, low.y, high.x, high.y};
 #pragma unroll
-  for (int h = kFirst; h <= kLast; ++h) {
+    for (int h = kFirst; h <= kLast; ++h) {
 #pragma unroll
-    for (int q = 0; q < 4; ++q)
-      ld[h][q] = own_is_later ? sub(own_cs[h], other[q]) : sub(other[q], own_cs[h]);
-  }
+      for (int q = 0; q < 4; ++q)
+        f(ld[h][q], own_is_later ? sub(own_cs[h], other[q]) : sub(other[q], own_cs[h]));
+    }
+  };
+  each([](float& to, float x) { to = x; });
   expn_of_halves<kFirst, kLast>(ld);
+  if (little) return;
+  // Few heads come here, so the differences are computed again. The compiler, which would rather
+  // keep them in registers for that, may not assume that `cs` has stayed as it was.
+  asm volatile("" ::: "memory");
+  each([](float& to, float x) { to = clamp_expn(x, to); });
 }
 // Makes +0 what belongs to a later row that comes before the earlier one. Only the sixteen that
 // holds the own block has such pairs.

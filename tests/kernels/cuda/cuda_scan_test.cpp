@@ -15,6 +15,7 @@ struct PackedBatch {
   std::int32_t gap;  // Rows of no document after every document.
   std::int32_t groups, group_heads, chunk;
   std::int32_t capacity;  // Documents there is room for.
+  float a_log = 1.0f;     // Its middle; the greater, the faster a head decays.
 };
 
 std::vector<std::int32_t> tiny(std::int32_t documents) {
@@ -32,6 +33,8 @@ const PackedBatch kPacks[] = {
     {"least_chunks", {40, 17, 3}, 5, 1, 4, 16, 3},
     {"many_heads", {400, 17, 1, 300}, 5, 1, 5, 128, 6},
     {"one_long", {1300}, 0, 1, 2, 128, 1},
+    {"decays_much", {400, 128, 70}, 1, 2, 3, 128, 4, 2.5f},  // To less than e^-87 in most chunks.
+    {"decays_much_now_and_then", {900, 60}, 1, 1, 8, 128, 4, 1.7f},
     {"no_rows", {0, 0, 0}, 70, 1, 2, 128, 3},
     {"room_for_many_chunks", {640, 100, 384, 385, 0, 1}, 2, 1, 2, 128, 1100},
     {"room_for_many_odd_chunks", {500, 96, 20, 95, 97}, 1, 1, 9, 96, 300},
@@ -63,7 +66,7 @@ class Operands : DrawnOperands {
     return {.xbc = around(0.0f, width()),
             .dt = around(-2.0f, heads()),
             .dt_bias = parameter(0.2f),
-            .a_log = parameter(1.0f),
+            .a_log = parameter(pack_.a_log),
             .d = parameter(1.0f),
             .cu_seqlens = integers(cu_seqlens_),
             .cu_seqlens_padded = integers(cu_seqlens_padded_),
@@ -82,7 +85,7 @@ class Operands : DrawnOperands {
     return {.xbc = around(0.0f, width()),
             .dt = around(-2.0f, heads()),
             .dt_bias = parameter(0.2f),
-            .a_log = parameter(1.0f),
+            .a_log = parameter(pack_.a_log),
             .d = parameter(1.0f),
             .dy = around(0.0f, heads() * kHead),
             .cu_seqlens = integers(cu_seqlens_),
