@@ -74,21 +74,6 @@ inline dim3 group_grid(const ScanBackward<bf16>& op) {
   return dim3(static_cast<unsigned>(std::min<std::int64_t>(items, multiprocessors())));
 }
 
-// Starts the copies of a group's rows over the state in the order of the computing warps.
-__device__ __forceinline__ void start_own_rows(std::uint32_t to, const In<bf16>& from,
-                                               const Chunk& chunk, std::int64_t column) {
-  constexpr int kPieces = kTileState / 8;
-  static_assert(kWarpgroup / kPieces == 8);
-  const int row = static_cast<int>(threadIdx.x) / kPieces;
-  const int piece = static_cast<int>(threadIdx.x) % kPieces;
-  const bf16* const place = row_of(from, chunk, column) + row * from.pitch + 8 * piece;
-  to += static_cast<std::uint32_t>(piece / 8) * StatePanels::kPanel + panel_place(row, piece % 8);
-#pragma unroll
-  for (int block = 0; block < kBlocks; ++block)
-    copy_16(to + place_of_block(block) * kPanelRow, place + 8 * block * from.pitch,
-            row + 8 * block < chunk.rows);
-}
-
 // The part of the loading warpgroups that both kernels share.
 template <int kStages>
 struct GradientFeeder {

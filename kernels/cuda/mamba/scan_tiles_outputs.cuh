@@ -19,12 +19,13 @@ struct OutputsShared {
     float cs[kTileRows];
   } stage[kOutputStages];
   alignas(1024) unsigned char b[StatePanels::kBytes];  // B_j[n] of the group.
+  alignas(1024) unsigned char c[StatePanels::kBytes];  // C_i[n], in the order of the warps.
   ChunkOrder order;
-  Barrier b_free;
+  Barrier group_free;  // A computing warp is done with b and c.
   Barrier full[kOutputStages], free[kOutputStages];
 
   __device__ void init() {
-    b_free.init(kComputingWarps);
+    group_free.init(kComputingWarps);
     for (int s = 0; s < kOutputStages; ++s) {
       full[s].init(kWarpgroup);
       free[s].init(kComputingWarps);
@@ -62,12 +63,14 @@ __device__ __forceinline__ void each_item(const ChunkOrder& order, const ScanFor
   });
 }
 
-// The loading warpgroup. B of an item arrives with its first head.
+// The loading warpgroup. B and C of an item arrive with its first head, whose barrier counts their
+// copies too. They may replace those of the item before while its heads are computed, which only
+// need C B^T, in registers.
 struct OutputFeeder {
   OutputsShared& shared;
   const ScanForward<bf16>& op;
   PipelineState<kOutputStages> ring;
-  std::uint32_t b_phase = 0;
+  std::uint32_t group_phase = 0;
 
   __device__ __forceinline__ void feed(const Chunk& chunk, const BlockHeads& heads) {
     const int own = static_cast<int>(threadIdx.x);
@@ -75,10 +78,11 @@ struct OutputFeeder {
     for (int head = heads.first; head < heads.last; ++head, ring.next()) {
       OutputsShared::Stage& stage = shared.stage[ring.stage];
       if (head == heads.first) {
-        shared.b_free.wait(b_phase ^ 1);
-        b_phase ^= 1;
+        shared.group_free.wait(group_phase ^ 1);
+        group_phase ^= 1;
         StatePanels::fill(shared_address(shared.b), op.xbc, chunk.start, chunk.rows,
                           b_column(op, heads.group), kTileState);
+        start_own_rows(shared_address(shared.c), op.xbc, chunk, c_column(op, heads.group));
       }
       shared.free[ring.stage].wait(ring.phase ^ 1);
       ahead.load(op, op.xbc, chunk, head);
@@ -123,20 +127,16 @@ __device__ __forceinline__ void mixing_factor(std::uint32_t (&a)[4], const float
   take_halves<kFirst, 1>(a, m);
 }
 
-// Loads the warp's rows from global memory as left factors over the state. Rows past the chunk's
-// end are +0.
+// The warp's rows over the state as left factors. `rows` are in the order of the computing warps.
 __device__ __forceinline__ void own_over_state(std::uint32_t (&steps)[kStateSteps][4],
-                                               const In<bf16>& from, const Chunk& chunk,
-                                               std::int64_t column) {
-  const bf16* const own = row_of(from, chunk, column) + 2 * lane_place();
+                                               const unsigned char (&rows)[StatePanels::kBytes]) {
+  const int row = kStep * (warp_index() - kWarpgroup / kWarp) + lane_index() % kStep;
 #pragma unroll
   for (int k = 0; k < kStateSteps; ++k) {
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      const int i = own_row(r % 2);
-      const bf16* const place = own + i * from.pitch + kStep * k + 8 * (r / 2);
-      steps[k][r] = i < chunk.rows ? *reinterpret_cast<const std::uint32_t*>(place) : 0;
-    }
+    const std::uint32_t place = static_cast<std::uint32_t>(k / 4) * StatePanels::kPanel +
+                                panel_place(row, k % 4 * 2 + lane_index() / kStep);
+    take_blocks(steps[k][0], steps[k][1], steps[k][2], steps[k][3],
+                reinterpret_cast<const bf16*>(&rows[place]));
   }
 }
 // The computing warpgroups.
@@ -149,9 +149,9 @@ struct OutputComputer {
     const int early = early_steps(chunk.rows);
     const int late = late_steps(chunk.rows);
     std::uint32_t c[kStateSteps][4];
-    own_over_state(c, op.xbc, chunk, c_column(op, heads.group));
     float g[kTileRows / 8][4];
     shared.full[ring.stage].wait(ring.phase);
+    own_over_state(c, shared.c);
     {
       const std::uint64_t b = factor_along_k(shared_address(shared.b));
       warpgroup_arrive();
@@ -162,7 +162,8 @@ struct OutputComputer {
       warpgroup_wait<0>();
       warpgroup_fence_operand(g);
     }
-    release(shared.b_free);
+    // C has been read as well: the product just awaited took it from registers.
+    release(shared.group_free);
     for (int head = heads.first; head < heads.last; ++head, ring.next()) {
       OutputsShared::Stage& stage = shared.stage[ring.stage];
       shared.full[ring.stage].wait(ring.phase);

@@ -104,6 +104,21 @@ __device__ __forceinline__ int late_steps(int rows) {
 __device__ __forceinline__ int first_of_early() { return own_block() / 2; }
 __device__ __forceinline__ int first_of_late() { return kRowSteps - 1 - own_block() / 2; }
 
+// Starts the copies of a group's rows over the state in the order of the computing warps.
+__device__ __forceinline__ void start_own_rows(std::uint32_t to, const In<bf16>& from,
+                                               const Chunk& chunk, std::int64_t column) {
+  constexpr int kPieces = kTileState / 8;
+  static_assert(kWarpgroup / kPieces == 8);
+  const int row = static_cast<int>(threadIdx.x) / kPieces;
+  const int piece = static_cast<int>(threadIdx.x) % kPieces;
+  const bf16* const place = row_of(from, chunk, column) + row * from.pitch + 8 * piece;
+  to += static_cast<std::uint32_t>(piece / 8) * StatePanels::kPanel + panel_place(row, piece % 8);
+#pragma unroll
+  for (int block = 0; block < kBlocks; ++block)
+    copy_16(to + place_of_block(block) * kPanelRow, place + 8 * block * from.pitch,
+            row + 8 * block < chunk.rows);
+}
+
 // Ld of own rows and sixteen others. `own_is_later`: the warp's rows are i and the others j;
 // otherwise the reverse. Element q of a half is that of column 8 * (q / 2) + 2t + q % 2. `little`:
 // decays_little(cs). Then the eight chains of expn run side by side: each clamp needs a predicate,
