@@ -5,6 +5,7 @@
 #include "kernels/ops/embedding.h"
 #include "kernels/ops/gated_norm.h"
 #include "kernels/ops/optimizer.h"
+#include "kernels/ops/pack_metadata.h"
 #include "kernels/ops/rms_norm.h"
 #include "tests/kernels/cuda/drawn_rows.h"
 #include "tests/kernels/cuda/on_gpu.h"
@@ -50,6 +51,41 @@ TEST(WideRowsOnAGpu, ConvolutionsHaveTheBytesOfTheHost) {
                                 .dweight = o.out<float>(channels, 4),
                                 .dbias = o.out<float>(1, channels)};
     });
+  }
+}
+
+// More slots than a block places at once, empty ones among them, and more or fewer chunks than
+// rows.
+TEST(WideRowsOnAGpu, MetadataOfManyDocumentsHasTheBytesOfTheHost) {
+  constexpr std::int64_t kSlots = 700, kLong = 6000;
+  for (const std::int32_t chunk : {1, 64}) {
+    for (const std::int32_t used : {0, 256, 257, 640}) {
+      for (const bool extends : {false, true}) {
+        expect_host_bytes(std::to_string(used) + " documents", kLong, [&](Operands& o) {
+          const std::int64_t chunks = (kLong + chunk - 1) / chunk + kSlots;
+          const auto word = [](std::int64_t i) {
+            return static_cast<std::uint32_t>(mix64(static_cast<std::uint64_t>(i)) >> 32);
+          };
+          return PackMetadata{
+              .lengths = o.words<std::int32_t>(
+                  kSlots, [&](std::int64_t i) { return word(i) % 3 * (word(i + 999) % 9); }),
+              .numbers = o.words<std::int32_t>(kSlots, [&](std::int64_t i) { return 7 * i; }),
+              .count = o.words<std::int32_t>(1, [&](std::int64_t) { return used; }),
+              .cu_seqlens = o.words<std::int32_t>(kSlots + 1),
+              .cu_seqlens_padded = o.words<std::int32_t>(kSlots + 1),
+              .row_document = o.words<std::int32_t>(kLong),
+              .row_position = o.words<std::int32_t>(kLong),
+              .row_number = o.words<std::int32_t>(kLong),
+              .chunk_document = o.words<std::int32_t>(chunks),
+              .chunk_start = o.words<std::int32_t>(chunks),
+              .chunk_rows = o.words<std::int32_t>(chunks),
+              .gaps = 1,
+              .align = 2,
+              .chunk = chunk,
+              .extend_last = extends};
+        });
+      }
+    }
   }
 }
 

@@ -42,9 +42,18 @@ class Operands {
   }
   template <class F>
   Tensor<std::int32_t> rows_of(F f) {
-    std::vector<std::int32_t> x;
-    for (std::int64_t i = 0; i < rows_; ++i) x.push_back(static_cast<std::int32_t>(f(i)));
-    return place(1, rows_, x);
+    return words<std::int32_t>(rows_, f);
+  }
+  // Integers made of their indices.
+  template <class T = std::uint32_t, class F>
+  Tensor<T> words(std::int64_t count, F f) {
+    std::vector<T> x;
+    for (std::int64_t i = 0; i < count; ++i) x.push_back(static_cast<T>(f(i)));
+    return place(1, count, x);
+  }
+  template <class T = std::uint32_t>
+  Tensor<T> words(std::int64_t count) {
+    return words<T>(count, [](std::int64_t) { return 3; });
   }
   Tensor<StepState> step() {
     return place(1, 1,
