@@ -13,8 +13,8 @@ namespace lockstep {
 // Computes row k of four exactly if its approximation is not sure. The code exists once for all
 // four rows, and k is chosen at run time: it rarely runs, and in small packs instruction fetch
 // dominates.
-__device__ __forceinline__ void make_sure(int k, const float (&sums)[kTaps][kLanes],
-                                          Vec4 (&y)[kTaps]) {
+__device__ __forceinline__ void make_sure(int k, const float (&sums)[kTaps][4], Vec4 (&y)[kTaps]) {
+  constexpr int kLanes = 4;
   float row[kLanes] = {};
 #pragma unroll
   for (int i = 0; i < kTaps; ++i) {
@@ -32,21 +32,21 @@ __device__ __forceinline__ void make_sure(int k, const float (&sums)[kTaps][kLan
 // Warps do not wait for each other: each keeps the reach of its own rows, one per lane.
 static __global__ void __launch_bounds__(kConvThreads, 5) conv_forward_bf16(ConvForward<bf16> op) {
   pdl_begin();
-  constexpr int kRows = kWalk,
+  constexpr int kLanes = 4, kRows = kWalk,
                 kTurn = kWalk / 2;  // One half is loaded while the other is used.
-  __shared__ ConvRing<kRows> rings[kConvWarps];
-  const ConvWalk walk(op.x);
+  __shared__ ConvRing<kRows, kLanes> rings[kConvWarps];
+  const ConvWalk<kLanes> walk(op.x);
   if (walk.c0 >= op.x.cols) return;
-  ConvRing<kRows>& ring = rings[warp_index()];
-  ConvStream<kRows, kTurn> stream(op.x, ring, walk);
+  ConvRing<kRows, kLanes>& ring = rings[warp_index()];
+  ConvStream<kRows, kTurn, kLanes> stream(op.x, ring, walk);
   const int end = stream.end(op.x, walk, kWalk);
   stream.fetch(0, end);
   const int reach = reach_of(op, walk, lane_index());
-  const ConvChannels channels(op, walk.c);
+  const ConvChannels<kLanes> channels(op, walk.c);
   float x[kLanes][kTaps];
 #pragma unroll
   for (int k = 0; k < kAhead; ++k) {
-    const Vec4 before = row_before(op.x, walk, k);
+    const ConvVec<kLanes> before = row_before(op.x, walk, k);
 #pragma unroll
     for (int e = 0; e < kLanes; ++e) x[e][k + 1] = before[e];
   }
@@ -58,11 +58,11 @@ static __global__ void __launch_bounds__(kConvThreads, 5) conv_forward_bf16(Conv
   // Sums of four rows before their last add. Rows of no document have +0, and so has their y.
   float sums[kTaps][kLanes];
   const auto sum_rows = [&]<bool kPlain>(int t) {
-    const std::uint32_t place = own + static_cast<std::uint32_t>(t) % kRows * kRingRow;
+    const std::uint32_t place = own + static_cast<std::uint32_t>(t) % kRows * kRingRow<kLanes>;
 #pragma unroll
     for (int k = 0; k < kTaps; ++k) {
       const int r = kPlain ? kAhead : __shfl_sync(kAllLanes, reach, t + k);
-      const Vec4 words = ring_vec4(place + static_cast<std::uint32_t>(k) * kRingRow);
+      const Vec4 words = ring_vec<kLanes>(place + static_cast<std::uint32_t>(k) * kRingRow<kLanes>);
 #pragma unroll
       for (int e = 0; e < kLanes; ++e) {
         x[e][k] = words[e];
@@ -116,11 +116,12 @@ struct ConvChannel {
 // Processes row t + k of the walk: its dpre, its terms of the sums if kSums, and dx of the row
 // three before, to which all rows have then contributed. Row r contributes to row r - q if the
 // reach of r is at least q.
-template <bool kPlain, bool kSums>
-__device__ __forceinline__ Vec4 conv_backward_row(const ConvChannels& channels,
-                                                  ConvChannel (&own)[kLanes],
-                                                  const ConvReach& reach, int t, int k,
-                                                  const Vec4& x, const Vec4& dy) {
+template <bool kPlain, bool kSums, int kLanes>
+__device__ __forceinline__ ConvVec<kLanes> conv_backward_row(const ConvChannels<kLanes>& channels,
+                                                             ConvChannel (&own)[kLanes],
+                                                             const ConvReach& reach, int t, int k,
+                                                             const ConvVec<kLanes>& x,
+                                                             const ConvVec<kLanes>& dy) {
   const int r = kPlain ? 0 : reach.rows[t + k];
   float dx[kLanes];
 #pragma unroll
@@ -151,28 +152,29 @@ __device__ __forceinline__ Vec4 conv_backward_row(const ConvChannels& channels,
     }
     dx[e] = add(a, 0.0f);
   }
-  return vec4(dx);
+  return conv_vec(dx);
 }
 
-static __global__ void __launch_bounds__(kConvThreads, 4)
+template <int kLanes>
+__global__ void __launch_bounds__(kConvThreads, kLanes == 4 ? 4 : 6)
     conv_backward_bf16(ConvBackward<bf16> op) {
   pdl_begin();
   constexpr int kTurn = kTaps,
                 kRows = 2 * kTurn;  // One turn is loaded while the last one is used.
   __shared__ ConvReach reach;
-  __shared__ ConvRing<kRows> rings[kConvWarps][2];
-  const ConvWalk walk(op.x);
-  ConvRing<kRows>(&ring)[2] = rings[warp_index()];
-  ConvStream<kRows, kTurn> stream_x(op.x, ring[0], walk);
-  ConvStream<kRows, kTurn> stream_dy(op.dy, ring[1], walk);
+  __shared__ ConvRing<kRows, kLanes> rings[kConvWarps][2];
+  const ConvWalk<kLanes> walk(op.x);
+  ConvRing<kRows, kLanes>(&ring)[2] = rings[warp_index()];
+  ConvStream<kRows, kTurn, kLanes> stream_x(op.x, ring[0], walk);
+  ConvStream<kRows, kTurn, kLanes> stream_dy(op.dy, ring[1], walk);
   const int end = stream_x.end(op.x, walk, kWalk + kAhead);
   stream_x.fetch(0, end);
   stream_dy.fetch(0, end);
-  const ConvChannels channels(op, walk.c);
+  const ConvChannels<kLanes> channels(op, walk.c);
   ConvChannel own[kLanes] = {};
 #pragma unroll
   for (int k = 0; k < kAhead; ++k) {
-    const Vec4 before = row_before(op.x, walk, k);
+    const ConvVec<kLanes> before = row_before(op.x, walk, k);
 #pragma unroll
     for (int e = 0; e < kLanes; ++e) own[e].x[k + 1] = before[e];
   }
@@ -184,18 +186,18 @@ static __global__ void __launch_bounds__(kConvThreads, 4)
   StoredMagnitudes magnitudes;
   // Four rows of the walk, or the three after it.
   const auto some_rows = [&]<bool kPlain, bool kSums>(int t) {
-    const std::uint32_t place = own_x + static_cast<std::uint32_t>(t) % kRows * kRingRow;
+    const std::uint32_t place = own_x + static_cast<std::uint32_t>(t) % kRows * kRingRow<kLanes>;
     const bool begun = walk.mine && t > 0;  // The rows before are written by another walk.
 #pragma unroll
     for (int k = 0; k < (kSums ? kTaps : kAhead); ++k) {
-      const std::uint32_t at_x = place + static_cast<std::uint32_t>(k) * kRingRow;
-      const Vec4 dx = conv_backward_row<kPlain, kSums>(channels, own, reach, t, k, ring_vec4(at_x),
-                                                       ring_vec4(at_x + sizeof(ConvRing<kRows>)));
+      const std::uint32_t at_x = place + static_cast<std::uint32_t>(k) * kRingRow<kLanes>;
+      const ConvVec<kLanes> dx = conv_backward_row<kPlain, kSums, kLanes>(
+          channels, own, reach, t, k, ring_vec<kLanes>(at_x),
+          ring_vec<kLanes>(at_x + sizeof(ConvRing<kRows, kLanes>)));
       const bool stores =
           (k == kAhead ? walk.mine : begun) && (kPlain || t + k - kAhead < walk.inside);
       store_if(stores, dx_row, dx);
-      magnitudes.take_if(stores, dx.pairs[0]);
-      magnitudes.take_if(stores, dx.pairs[1]);
+      for (const std::uint32_t pair : dx.pairs) magnitudes.take_if(stores, pair);
       dx_row += pitch;
     }
   };
@@ -211,8 +213,9 @@ static __global__ void __launch_bounds__(kConvThreads, 4)
 #pragma unroll
     for (int u = 0; u <= kTaps; ++u) {
       const auto sum = [&](int e) { return u < kTaps ? own[e].dweight[u] : own[e].dbias; };
-      *reinterpret_cast<float4*>(conv_partial(op, static_cast<int>(blockIdx.y), u, walk.c)) =
-          make_float4(sum(0), sum(1), sum(2), sum(3));
+      float* const to = conv_partial(op, static_cast<int>(blockIdx.y), u, walk.c);
+#pragma unroll
+      for (int e = 0; e < kLanes; e += 2) store_8(to + e, bits(sum(e)), bits(sum(e + 1)));
     }
   }
   await_turn();
@@ -269,10 +272,16 @@ inline bool runs_in_vec4(const ConvBackward<bf16>& op) {
          (op.x.rows + kRowBlock - 1) / kRowBlock * (kTaps + 1) <= op.dpre.rows;
 }
 inline void run_in_vec4(CudaQueue queue, const ConvForward<bf16>& op) {
-  launch(queue, walk_grid(op.x), dim3(kConvThreads), kPdl, conv_forward_bf16, op);
+  launch(queue, walk_grid(op.x, 4), dim3(kConvThreads), kPdl, conv_forward_bf16, op);
 }
 inline void run_in_vec4(CudaQueue queue, const ConvBackward<bf16>& op) {
-  launch(queue, walk_grid(op.x), dim3(kConvThreads), kPdl, conv_backward_bf16, op);
+  // With few walks of four channels a lane, multiprocessors would wait for their instructions.
+  const dim3 wide = walk_grid(op.x, 4);
+  if (wide.x * wide.y <= 4 * multiprocessors()) {
+    launch(queue, walk_grid(op.x, 2), dim3(kConvThreads), kPdl, conv_backward_bf16<2>, op);
+  } else {
+    launch(queue, wide, dim3(kConvThreads), kPdl, conv_backward_bf16<4>, op);
+  }
   launch_beside(
       [&] {
         launch(queue, column_grid(op.x.cols, kTaps + 1), dim3(kWarp), kPdl, conv_fold_partials, op);

@@ -1,6 +1,6 @@
-// Code that the bf16 convolutions of width 4 share. A warp walks down 128 neighbouring channels,
-// four per lane, for some blocks of 32 rows. The last rows are in registers, and the next ones are
-// being copied to shared memory.
+// Code that the bf16 convolutions of width 4 share. A warp walks down neighbouring channels, four
+// or two (kLanes) per lane, for a block of 32 rows. The last rows are in registers, and the next
+// ones are being copied to shared memory.
 #pragma once
 
 #include "kernels/cuda/common/barrier.cuh"
@@ -10,29 +10,44 @@ namespace lockstep {
 
 inline constexpr int kTaps = 4;
 inline constexpr int kAhead = kTaps - 1;
-inline constexpr int kLanes = 4;  // Channels per thread.
 inline constexpr int kConvThreads = 128;
 inline constexpr int kConvWarps = kConvThreads / kWarp;
 inline constexpr int kWalk = static_cast<int>(kRowBlock);
 
+// The lane's channels of a row.
+struct alignas(4) Vec2 {
+  std::uint32_t pairs[1];
+
+  __device__ __forceinline__ float operator[](int c) const {
+    return from_bits(c == 0 ? pairs[0] << 16 : pairs[0] & 0xffff0000u);
+  }
+};
+template <int kLanes>
+using ConvVec = std::conditional_t<kLanes == 4, Vec4, Vec2>;
+__device__ __forceinline__ Vec4 conv_vec(const float (&x)[4]) { return vec4(x); }
+__device__ __forceinline__ Vec2 conv_vec(const float (&x)[2]) {
+  return {{stored_pair(x[0], x[1])}};
+}
+
+template <int kLanes>
 struct ConvChannels {
   float weight[kLanes][kTaps];
   float bias[kLanes];
 
   template <class Op>
   __device__ __forceinline__ ConvChannels(const Op& op, int c) {
-    const float4 biases = *reinterpret_cast<const float4*>(&at(op.bias, 0, c));
 #pragma unroll
     for (int e = 0; e < kLanes; ++e) {
       const float4 taps = *reinterpret_cast<const float4*>(&at(op.weight, c + e, 0));
-      bias[e] = part(biases, e);
+      bias[e] = at(op.bias, 0, c + e);
 #pragma unroll
       for (int u = 0; u < kTaps; ++u) weight[e][u] = part(taps, u);
     }
   }
 };
 
-// The place of a warp's walk. Grid: (512 channels, 32 rows).
+// The place of a warp's walk. Grid: (the channels of a block, 32 rows).
+template <int kLanes>
 struct ConvWalk {
   int first;   // Row.
   int inside;  // Rows of the microbatch from `first` on.
@@ -49,14 +64,14 @@ struct ConvWalk {
     c = mine ? own : 0;
   }
 };
-inline dim3 walk_grid(const In<bf16>& x) {
-  return dim3(blocks_for(x.cols, kLanes * kConvThreads), blocks_for(x.rows, kWalk));
+inline dim3 walk_grid(const In<bf16>& x, int lanes) {
+  return dim3(blocks_for(x.cols, lanes * kConvThreads), blocks_for(x.rows, kWalk));
 }
 
 // Returns how many rows before row k of a walk lie in its document, at most three; -1 for rows of
 // no document and past the microbatch. Both words are loaded at once, whichever row it is.
-template <class Op>
-__device__ __forceinline__ int reach_of(const Op& op, const ConvWalk& walk, int k) {
+template <class Op, int kLanes>
+__device__ __forceinline__ int reach_of(const Op& op, const ConvWalk<kLanes>& walk, int k) {
   const bool inside = k < walk.inside;
   const int row = inside ? walk.first + k : 0;
   const int document = op.row_document.data[row];
@@ -69,8 +84,8 @@ struct ConvReach {
   alignas(4) signed char rows[kWalk + kTaps];
 
   // Called by the whole block.
-  template <class Op>
-  __device__ __forceinline__ void find(const Op& op, const ConvWalk& walk) {
+  template <class Op, int kLanes>
+  __device__ __forceinline__ void find(const Op& op, const ConvWalk<kLanes>& walk) {
     const int k = static_cast<int>(threadIdx.x);
     if (k < kWalk + kTaps) rows[k] = static_cast<signed char>(reach_of(op, walk, k));
     __syncthreads();
@@ -82,25 +97,26 @@ struct ConvReach {
 };
 
 // A warp's channels of some rows. Row t of the walk is at index t % kRows.
-template <int kRows>
+template <int kRows, int kLanes>
 struct alignas(16) ConvRing {
-  Vec4 rows[kRows][kWarp];
+  ConvVec<kLanes> rows[kRows][kWarp];
 };
-inline constexpr std::uint32_t kRingRow = sizeof(Vec4) * kWarp;
+template <int kLanes>
+inline constexpr std::uint32_t kRingRow = sizeof(ConvVec<kLanes>) * kWarp;
 
 // Copies the rows of an operand into a ring, kTurn at a time: 16 bytes per lane, so that one copy
-// by all lanes covers two rows.
-template <int kRows, int kTurn>
+// by all lanes covers several rows.
+template <int kRows, int kTurn, int kLanes>
 struct ConvStream {
-  static_assert(kRows % kTurn == 0);
-  static constexpr int kPieces = kRingRow / 16;
+  static constexpr int kPieces = kRingRow<kLanes> / 16;
   static constexpr int kCopyRows = kWarp / kPieces;
+  static_assert(kRows % kTurn == 0 && kTurn % kCopyRows == 0);
   const bf16* next;
   std::int64_t step;
   std::uint32_t to;
 
-  __device__ __forceinline__ ConvStream(const In<bf16>& from, ConvRing<kRows>& ring,
-                                        const ConvWalk& walk) {
+  __device__ __forceinline__ ConvStream(const In<bf16>& from, ConvRing<kRows, kLanes>& ring,
+                                        const ConvWalk<kLanes>& walk) {
     const int lane = lane_index();
     next = row_at(from, walk.first + lane / kPieces, walk.c0 + 8 * (lane % kPieces));
     step = static_cast<std::int64_t>(static_cast<int>(from.pitch)) * kCopyRows;
@@ -108,20 +124,21 @@ struct ConvStream {
   }
   // The end of the copies after `rows` rows or the microbatch, relative to the lane, whose copies
   // begin at a row of its own and at channels that may not exist.
-  static __device__ __forceinline__ int end(const In<bf16>& from, const ConvWalk& walk, int rows) {
+  static __device__ __forceinline__ int end(const In<bf16>& from, const ConvWalk<kLanes>& walk,
+                                            int rows) {
     const int lane = lane_index();
     if (walk.c0 + 8 * (lane % kPieces) >= from.cols) return 0;
     return (walk.inside < rows ? walk.inside : rows) - lane / kPieces;
   }
   // Copies rows t .. t + kTurn - 1 of the walk that lie before `end`.
   __device__ __forceinline__ void fetch(int t, int end) {
-    const std::uint32_t place = to + static_cast<std::uint32_t>(t) % kRows * kRingRow;
+    const std::uint32_t place = to + static_cast<std::uint32_t>(t) % kRows * kRingRow<kLanes>;
 #pragma unroll
     for (int j = 0; j < kTurn; j += kCopyRows) {
       asm volatile(
           "{\n .reg .pred p;\n setp.lt.s32 p, %0, %1;\n @p cp.async.cg.shared.global [%2], [%3], "
           "16;\n}" ::"r"(t + j),
-          "r"(end), "r"(place + j * kRingRow), "l"(next)
+          "r"(end), "r"(place + j * kRingRow<kLanes>), "l"(next)
           : "memory");
       next += step;
     }
@@ -133,19 +150,25 @@ __device__ __forceinline__ void await_turn() {
   wait_for_copies<0>();
   __syncwarp();
 }
-// The lane's channels of a row.
-__device__ __forceinline__ Vec4 ring_vec4(std::uint32_t place) {
-  Vec4 q;
-  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
-               : "=r"(q.pairs[0]), "=r"(q.pairs[1])
-               : "r"(place)
-               : "memory");
+template <int kLanes>
+__device__ __forceinline__ ConvVec<kLanes> ring_vec(std::uint32_t place) {
+  ConvVec<kLanes> q;
+  if constexpr (kLanes == 4) {
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+                 : "=r"(q.pairs[0]), "=r"(q.pairs[1])
+                 : "r"(place)
+                 : "memory");
+  } else {
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(q.pairs[0]) : "r"(place) : "memory");
+  }
   return q;
 }
 // Row k - 3 before the walk. Outside the microbatch it is another row, whose value is not used.
-__device__ __forceinline__ Vec4 row_before(const In<bf16>& x, const ConvWalk& walk, int k) {
+template <int kLanes>
+__device__ __forceinline__ ConvVec<kLanes> row_before(const In<bf16>& x,
+                                                      const ConvWalk<kLanes>& walk, int k) {
   const int row = walk.first + k - kAhead;
-  return *reinterpret_cast<const Vec4*>(row_at(x, row < 0 ? 0 : row, walk.c));
+  return *reinterpret_cast<const ConvVec<kLanes>*>(row_at(x, row < 0 ? 0 : row, walk.c));
 }
 
 // Stores to global memory in one predicated instruction, since a branch would keep the compiler
@@ -157,11 +180,17 @@ __device__ __forceinline__ void store_if(bool does, bf16* to, const Vec4& x) {
       "l"(to), "r"(x.pairs[0]), "r"(x.pairs[1])
       : "memory");
 }
+__device__ __forceinline__ void store_if(bool does, bf16* to, const Vec2& x) {
+  asm volatile("{\n .reg .pred p;\n setp.ne.u32 p, %0, 0;\n @p st.global.b32 [%1], %2;\n}" ::"r"(
+                   static_cast<std::uint32_t>(does)),
+               "l"(to), "r"(x.pairs[0])
+               : "memory");
+}
 
 // The sum of a row before the last add. k = t % 4 is known where loops unroll; row i of `x` is at
 // index i % 4.
-template <bool kPlain>
-__device__ __forceinline__ float tap_chain(const ConvChannels& channels, int e,
+template <bool kPlain, int kLanes>
+__device__ __forceinline__ float tap_chain(const ConvChannels<kLanes>& channels, int e,
                                            const float (&x)[kTaps], int k, int reach) {
   float a = channels.bias[e];
 #pragma unroll

@@ -27,6 +27,14 @@ void expect_host_bytes(const std::string& name, Make make) {
   expect_host_bytes(name, kRows, make);
 }
 
+// Documents of 49 rows with a row of none between two.
+Tensor<std::int32_t> many_documents(Operands& o) {
+  return o.rows_of([](std::int64_t i) { return i % 50 == 49 ? -1 : i / 50; });
+}
+Tensor<std::int32_t> their_positions(Operands& o) {
+  return o.rows_of([](std::int64_t i) { return i % 50 == 49 ? 0 : i % 50; });
+}
+
 // Arguments of the gates from where all vanishes to where all saturates: sums of four products of
 // up to 60 each.
 TEST(WideRowsOnAGpu, ConvolutionsHaveTheBytesOfTheHost) {
@@ -52,6 +60,23 @@ TEST(WideRowsOnAGpu, ConvolutionsHaveTheBytesOfTheHost) {
                                 .dbias = o.out<float>(1, channels)};
     });
   }
+}
+
+// More walks than multiprocessors run at once take more channels each.
+TEST(WideRowsOnAGpu, ConvolutionsOfManyWalksHaveTheBytesOfTheHost) {
+  constexpr std::int64_t kMany = 1100, kChannels = 8200;
+  expect_host_bytes("backward", kMany, [&](Operands& o) {
+    return ConvBackward<bf16>{.x = o.values<bf16>(kMany, kChannels, -12, 12),
+                              .weight = o.values<float>(kChannels, 4, -5, 5),
+                              .bias = o.values<float>(1, kChannels, -1, 1),
+                              .dy = o.values<bf16>(kMany, kChannels, -1, 1),
+                              .row_document = many_documents(o),
+                              .row_position = their_positions(o),
+                              .dpre = o.out<float>(kMany, kChannels),
+                              .dx = o.out<bf16>(kMany, kChannels),
+                              .dweight = o.out<float>(kChannels, 4),
+                              .dbias = o.out<float>(1, kChannels)};
+  });
 }
 
 // More slots than a block places at once, empty ones among them, and more or fewer chunks than
