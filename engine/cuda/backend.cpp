@@ -232,7 +232,10 @@ class CudaBackend final : public Backend {
 
   void plan(const Submission& op) override {
     launch_waiting();
-    guarded(op.type().name, [&] { plan_on_cuda(op.type().id, plans_, op.op()); });
+    guarded(op.type().name, [&] {
+      plan_on_cuda(op.type().id, plans_, op.op());
+      plan_beside(plans_, op);
+    });
   }
   PlanCounts plans() const override {
     return {plans_.admitted(), plans_.refused(), plans_.passed_on()};

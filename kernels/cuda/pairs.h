@@ -11,6 +11,8 @@
 
 namespace lockstep {
 
+class ProductPlans;
+
 // Whether one kernel may run the op together with a later one.
 bool begins_pair(const Submission& op);
 // Whether `op` may come between such an op and the other one of its pair, which it does not need.
@@ -26,6 +28,8 @@ inline constexpr std::size_t kWorkspaceBeside = 4096;
 // Whether nothing but sums of a step wait for what the op makes, and it leaves multiprocessors free
 // for what runs beside it: a product has at most two tiles for each.
 bool runs_beside(const Submission& op);
+// Plans such an op's product for where it runs beside others. Does nothing for other ops.
+void plan_beside(ProductPlans& plans, const Submission& op);
 // Runs such an op. A product takes this workspace in place of its own.
 void run_beside(CudaQueue queue, const Submission& op, void* workspace);
 

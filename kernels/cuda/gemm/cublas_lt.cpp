@@ -69,6 +69,10 @@ LibraryProduct::LibraryProduct(const CublasLt& library, const Product& p)
   const cublasOperation_t second = p.a_along ? CUBLAS_OP_N : CUBLAS_OP_T;
   library.check(library.desc_set(desc_, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
   library.check(library.desc_set(desc_, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
+  if (p.multiprocessors != 0) {
+    library.check(library.desc_set(desc_, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &p.multiprocessors,
+                                   sizeof p.multiprocessors));
+  }
   const auto layout = [&](cublasLtMatrixLayout_t& made, cudaDataType type, std::int64_t row,
                           std::int64_t rows, std::int64_t pitch) {
     library.check(library.layout_create(&made, type, static_cast<std::uint64_t>(row),

@@ -26,6 +26,8 @@ struct Product {
   bool a_along = true, b_along = true;
   bool fp32 = false;         // Whether c is fp32 rather than bf16.
   bool accumulates = false;  // Needs fp32.
+  // How many multiprocessors the library's algorithm is chosen for; 0: all.
+  std::int32_t multiprocessors = 0;
   friend auto operator<=>(const Product&, const Product&) = default;
   std::size_t factor_bytes() const { return factors == Factors::bf16 ? 2 : 1; }  // An element.
 };

@@ -442,6 +442,16 @@ class PlanStore {
 struct ProductPlans::Impl {
   std::map<Product, const LibraryPlan*> plans;  // Null means our own kernel.
   std::int64_t passed_on = 0;
+
+  // A product for fewer multiprocessors that has no plan takes the one for all.
+  const LibraryPlan* plan_of(Product product) const {
+    auto found = plans.find(product);
+    if (found == plans.end() || found->second == nullptr) {
+      product.multiprocessors = 0;
+      found = plans.find(product);
+    }
+    return found == plans.end() ? nullptr : found->second;
+  }
 };
 
 ProductPlans::ProductPlans() : impl_(std::make_unique<Impl>()) {}
@@ -454,8 +464,7 @@ void ProductPlans::plan(const Product& product, std::size_t workspace_bytes) {
 
 bool ProductPlans::run(CUstream_st* stream, const Product& product,
                        const ProductMemory& memory) const {
-  const auto found = impl_->plans.find(product);
-  const LibraryPlan* const plan = found == impl_->plans.end() ? nullptr : found->second;
+  const LibraryPlan* const plan = impl_->plan_of(product);
   if (plan == nullptr || !is_aligned(memory) || memory.workspace_bytes < plan->workspace_bytes) {
     ++impl_->passed_on;
     return false;
@@ -466,10 +475,16 @@ bool ProductPlans::run(CUstream_st* stream, const Product& product,
 
 int ProductPlans::admitted() const {
   int count = 0;
-  for (const auto& [product, plan] : impl_->plans) count += plan != nullptr;
+  for (const auto& [product, plan] : impl_->plans)
+    count += product.multiprocessors == 0 && plan != nullptr;
   return count;
 }
-int ProductPlans::refused() const { return static_cast<int>(impl_->plans.size()) - admitted(); }
+int ProductPlans::refused() const {
+  int count = 0;
+  for (const auto& [product, plan] : impl_->plans)
+    count += product.multiprocessors == 0 && plan == nullptr;
+  return count;
+}
 std::int64_t ProductPlans::passed_on() const { return impl_->passed_on; }
 
 bool ProductPlans::run_fastest(CUstream_st* stream, const Product& product,
@@ -492,7 +507,9 @@ struct ProductPlans::Impl {
 };
 ProductPlans::ProductPlans() : impl_(std::make_unique<Impl>()) {}
 ProductPlans::~ProductPlans() = default;
-void ProductPlans::plan(const Product&, std::size_t) { ++impl_->refused; }
+void ProductPlans::plan(const Product& product, std::size_t) {
+  if (product.multiprocessors == 0) ++impl_->refused;
+}
 bool ProductPlans::run(CUstream_st*, const Product&, const ProductMemory&) const {
   ++impl_->passed_on;
   return false;

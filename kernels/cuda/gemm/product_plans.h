@@ -27,6 +27,7 @@ class ProductPlans {
   // std::runtime_error if it fails.
   bool run(CUstream_st* stream, const Product& product, const ProductMemory& memory) const;
 
+  // A product that is also planned for fewer multiprocessors counts once.
   int admitted() const;            // Products planned for the library.
   int refused() const;             // Products planned for our own kernel.
   std::int64_t passed_on() const;  // Calls of run() that returned false.
