@@ -27,7 +27,7 @@ void LiveBlocks::remove(const void* base) {
   const auto* begin = static_cast<const std::byte*>(base);
   const auto place = std::lower_bound(begins_.begin(), begins_.end(), begin);
   if (place == begins_.end() || *place != begin) return;
-  blocks_[static_cast<std::size_t>(place - begins_.begin())] = {begin, -1};
+  *(blocks_.begin() + (place - begins_.begin())) = {begin, -1};
 }
 
 int LiveBlocks::at(const void* address) const {

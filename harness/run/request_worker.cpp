@@ -128,6 +128,8 @@ std::string stack_of(const std::string& said) {
   while (std::getline(lines, line) && frames < kMostFrames) {
     const std::string function = function_of(line);
     if (function.empty() || function == "print_stack" || function.starts_with("std::")) continue;
+    // A sanitizer puts a frame of its own around those of the C library.
+    if (function.find("interceptor_") != std::string::npos) continue;
     if (is_common(function)) break;
     stack += (stack.empty() ? "" : " < ") + function;
     ++frames;
