@@ -275,7 +275,7 @@ inline void run_in_vec4(CudaQueue queue, const ConvForward<bf16>& op) {
   launch(queue, walk_grid(op.x, 4), dim3(kConvThreads), kPdl, conv_forward_bf16, op);
 }
 inline void run_in_vec4(CudaQueue queue, const ConvBackward<bf16>& op) {
-  // With few walks of four channels a lane, multiprocessors would wait for their instructions.
+  // Few walks of four channels a lane are too few warps to hide how long an instruction takes.
   const dim3 wide = walk_grid(op.x, 4);
   if (wide.x * wide.y <= 4 * multiprocessors()) {
     launch(queue, walk_grid(op.x, 2), dim3(kConvThreads), kPdl, conv_backward_bf16<2>, op);

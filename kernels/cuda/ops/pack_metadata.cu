@@ -9,7 +9,7 @@ __device__ int chunks_of(std::int32_t length, std::int32_t chunk) {
   return (length + chunk - 1) / chunk;
 }
 
-// What slots take, or what those before a slot have taken.
+// The tokens, rows and chunks of a slot, or of several slots together.
 struct Taken {
   std::int32_t tokens = 0;
   std::int32_t rows = 0;

@@ -35,8 +35,22 @@ Tensor<std::int32_t> their_positions(Operands& o) {
   return o.rows_of([](std::int64_t i) { return i % 50 == 49 ? 0 : i % 50; });
 }
 
-// Arguments of the gates from where all vanishes to where all saturates: sums of four products of
+// The gates have arguments from where all vanishes to where all saturates: sums of four products of
 // up to 60 each.
+ConvBackward<bf16> conv_backward(Operands& o, std::int64_t rows, std::int64_t channels,
+                                 Tensor<std::int32_t> documents, Tensor<std::int32_t> positions) {
+  return {.x = o.values<bf16>(rows, channels, -12, 12),
+          .weight = o.values<float>(channels, 4, -5, 5),
+          .bias = o.values<float>(1, channels, -1, 1),
+          .dy = o.values<bf16>(rows, channels, -1, 1),
+          .row_document = documents,
+          .row_position = positions,
+          .dpre = o.out<float>(rows, channels),
+          .dx = o.out<bf16>(rows, channels),
+          .dweight = o.out<float>(channels, 4),
+          .dbias = o.out<float>(1, channels)};
+}
+
 TEST(WideRowsOnAGpu, ConvolutionsHaveTheBytesOfTheHost) {
   for (const std::int64_t channels : {8, 520, 1024}) {
     expect_host_bytes("forward of " + std::to_string(channels), [&](Operands& o) {
@@ -48,16 +62,7 @@ TEST(WideRowsOnAGpu, ConvolutionsHaveTheBytesOfTheHost) {
                                .y = o.out<bf16>(kRows, channels)};
     });
     expect_host_bytes("backward of " + std::to_string(channels), [&](Operands& o) {
-      return ConvBackward<bf16>{.x = o.values<bf16>(kRows, channels, -12, 12),
-                                .weight = o.values<float>(channels, 4, -5, 5),
-                                .bias = o.values<float>(1, channels, -1, 1),
-                                .dy = o.values<bf16>(kRows, channels, -1, 1),
-                                .row_document = o.documents(),
-                                .row_position = o.positions(),
-                                .dpre = o.out<float>(kRows, channels),
-                                .dx = o.out<bf16>(kRows, channels),
-                                .dweight = o.out<float>(channels, 4),
-                                .dbias = o.out<float>(1, channels)};
+      return conv_backward(o, kRows, channels, o.documents(), o.positions());
     });
   }
 }
@@ -66,16 +71,7 @@ TEST(WideRowsOnAGpu, ConvolutionsHaveTheBytesOfTheHost) {
 TEST(WideRowsOnAGpu, ConvolutionsOfManyWalksHaveTheBytesOfTheHost) {
   constexpr std::int64_t kMany = 1100, kChannels = 8200;
   expect_host_bytes("backward", kMany, [&](Operands& o) {
-    return ConvBackward<bf16>{.x = o.values<bf16>(kMany, kChannels, -12, 12),
-                              .weight = o.values<float>(kChannels, 4, -5, 5),
-                              .bias = o.values<float>(1, kChannels, -1, 1),
-                              .dy = o.values<bf16>(kMany, kChannels, -1, 1),
-                              .row_document = many_documents(o),
-                              .row_position = their_positions(o),
-                              .dpre = o.out<float>(kMany, kChannels),
-                              .dx = o.out<bf16>(kMany, kChannels),
-                              .dweight = o.out<float>(kChannels, 4),
-                              .dbias = o.out<float>(1, kChannels)};
+    return conv_backward(o, kMany, kChannels, many_documents(o), their_positions(o));
   });
 }
 
