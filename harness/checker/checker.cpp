@@ -1,22 +1,14 @@
 #include "harness/checker/checker.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string_view>
 #include <utility>
 
 #include "engine/train/trainer.h"
 #include "kernels/core/at.h"
-#include "kernels/diagnostics/poison.h"
 
 namespace lockstep {
 namespace {
-
-std::string bytes_text(const Box& box, const Allocation& allocation) {
-  return "bytes " + std::to_string(box.base) + " to " + std::to_string(box.end() - 1) + " of the " +
-         std::to_string(allocation.bytes) + "-byte " + (allocation.pinned ? "pinned" : "device") +
-         " allocation " + std::to_string(allocation.id);
-}
 
 // Its box begins at 0 until the allocation is known.
 Touch touch_of(const CheckedOperand& operand, const Work& work, int thread, std::uint64_t time) {
@@ -44,15 +36,6 @@ bool is_of_transport(const std::string& event) {
 // Whether copies or exchanges up to a record are waited for together. What one of them has left is
 // recorded beside that.
 bool ends_group(const std::string& event) { return !is_of_transport(event) && event != "bin left"; }
-
-// A poison op writes no value.
-bool is_poison(const Work& work) { return std::strcmp(work.name, PoisonMemory::kName) == 0; }
-
-std::string why_undefined(const std::optional<Work>& by) {
-  if (!by) return "nobody wrote it since it was allocated.";
-  if (is_poison(*by)) return "it was poisoned before this use, and nobody wrote it since.";
-  return describe(*by, "any") + " used it as scratch, and nobody wrote it since.";
-}
 
 }  // namespace
 
@@ -267,14 +250,21 @@ void Checker::synchronize(int id, int stream) {
 
 void Checker::on(const SubmitCall& call, const IssuedCall& issued) {
   if (captures(issued.stream)) return;
-  op_operands(call.op, operands_);
-  perform(enter(issued.stream), issued.stream, {.name = call.op.type().name, .place = issued.place},
-          operands_);
+  const int thread = enter(issued.stream);
+  if (stopped_) return;
+  const Work work{.name = call.op.type().name, .place = issued.place};
+  const std::uint64_t time = begin_work(thread);
+  int number = 0;
+  for (const OperandBytes& bytes : call.op.operands()) {
+    CheckedOperand operand{bytes, number++};
+    access(operand, work, thread, time);
+  }
+  end_work(thread, issued.stream, work);
 }
 
 void Checker::on(const CopyCall& copy, const IssuedCall& issued) {
   if (captures(issued.stream)) return;
-  std::vector<CheckedOperand> operands = copy_operands(copy);
+  std::array operands = copy_operands(copy);
   const int thread = enter(issued.stream);
   perform(thread, issued.stream,
           {.name = "copy", .place = issued.place, .bytes = static_cast<std::int64_t>(copy.bytes)},
@@ -287,50 +277,63 @@ void Checker::on(const CopyCall& copy, const IssuedCall& issued) {
 
 void Checker::on(const FillCall& fill, const IssuedCall& issued) {
   if (captures(issued.stream)) return;
-  std::vector<CheckedOperand> operands = fill_operands(fill.to, fill.bytes);
+  CheckedOperand operand = fill_operand(fill.to, fill.bytes);
   const auto size = static_cast<std::int64_t>(fill.bytes);
   perform(enter(issued.stream), issued.stream,
-          {.name = "fill", .place = issued.place, .bytes = size}, operands);
+          {.name = "fill", .place = issued.place, .bytes = size}, {&operand, 1});
 }
 
 void Checker::on(const HostAccessCall& call, const IssuedCall& issued) {
   const auto size = static_cast<std::int64_t>(call.bytes);
   const Access access = call.writes ? Access::out : Access::in;
-  std::vector<CheckedOperand> operands{
-      {{access, const_cast<void*>(call.memory), 1, size, size}, 0, -1, true}};
+  CheckedOperand operand{
+      {access, const_cast<void*>(call.memory), 1, size, size}, 0, -1, /*may_be_pageable=*/true};
   perform(host_, -1, {.name = call.writes ? "write" : "read", .place = issued.place, .bytes = size},
-          operands);
+          {&operand, 1});
 }
 
 void Checker::perform(int thread, int stream, const Work& work,
-                      std::vector<CheckedOperand>& operands) {
+                      std::span<CheckedOperand> operands) {
   if (stopped_) return;
-  Clock& clock = at(threads_, thread).clock;
-  const std::uint64_t time = clock.tick(thread);
-  at(threads_, thread).looked_at = looked_for_ >= 0;
-  if (looked_for_ < 0) at(threads_, thread).program_time = time;
-  const bool whole_rows = mutated("columns-taken-for-whole-rows");
+  const std::uint64_t time = begin_work(thread);
+  for (CheckedOperand& operand : operands) access(operand, work, thread, time);
+  end_work(thread, stream, work);
+}
+
+std::uint64_t Checker::begin_work(int thread) {
   touches_.clear();
-  for (CheckedOperand& operand : operands) {
-    Touch& touch = touches_.emplace_back(touch_of(operand, work, thread, time));
-    Allocation* allocation = touch.box.is_empty() ? nullptr : locate(operand, touch);
-    if (!allocation) {
-      touches_.pop_back();
-      continue;
-    }
-    touch.allocation = operand.allocation = allocation->id;
-    touch.box.base = static_cast<const std::byte*>(operand.bytes.base) - allocation->base;
-    if (whole_rows) touch.box = box(touch.box.base, 1, touch.box.end() - touch.box.base, 0);
-    ++checked_;
-    judge(touch, *allocation);
-  }
+  touched_.clear();
+  Thread& performer = at(threads_, thread);
+  const std::uint64_t time = performer.clock.tick(thread);
+  performer.looked_at = looked_for_ >= 0;
+  if (looked_for_ < 0) performer.program_time = time;
+  return time;
+}
+
+void Checker::access(CheckedOperand& operand, const Work& work, int thread, std::uint64_t time) {
+  Touch& touch = touches_.emplace_back(touch_of(operand, work, thread, time));
+  Allocation* allocation = touch.box.is_empty() ? nullptr : locate(operand, touch);
+  if (!allocation) return touches_.pop_back();
+  touched_.push_back(allocation);
+  touch.allocation = operand.allocation = allocation->id;
+  touch.box.base = static_cast<const std::byte*>(operand.bytes.base) - allocation->base;
+  if (mutated("columns-taken-for-whole-rows"))
+    touch.box = box(touch.box.base, 1, touch.box.end() - touch.box.base, 0);
+  ++checked_;
+  judge(touch, *allocation);
+}
+
+void Checker::end_work(int thread, int stream, const Work& work) {
   judge_overlaps(touches_);
   stop_if_found();
+  const Clock& clock = at(threads_, thread).clock;
   const bool poisons = is_poison(work) && !mutated("poison-is-a-value");
-  for (const Touch& touch : touches_) {
-    Allocation& allocation = memory_[touch.allocation];
+  for (std::size_t i = 0; i < touches_.size(); ++i) {
+    const Touch& touch = touches_[i];
+    Allocation& allocation = *touched_[i];
     allocation.shadow.add(touch, clock);
-    if (touch.mode == Access::out) allocation.undefined.erase(touch.box);
+    if (touch.mode == Access::out && !allocation.undefined.is_empty())
+      allocation.undefined.erase(touch.box);
     if (touch.mode == Access::scratch) allocation.undefined.set(touch.box, work);
     if (poisons) allocation.undefined.set(touch.box, work);
   }
@@ -343,55 +346,29 @@ void Checker::perform(int thread, int stream, const Work& work,
 // Null when there is nothing to check any further: pageable memory of the host, or a hazard that
 // was reported.
 Allocation* Checker::locate(const CheckedOperand& operand, const Touch& touch) {
-  if (operand.allocation >= 0 && memory_[operand.allocation].live)
-    return &memory_[operand.allocation];
-  Allocation* live = memory_.live_at(operand.bytes.base);
   if (operand.allocation >= 0) {
-    const Allocation& captured = memory_[operand.allocation];
-    report(
-        HazardKind::use_after_free, touch, std::nullopt,
-        std::to_string(captured.bytes) + "-byte allocation " + std::to_string(captured.id) +
-            ", which was released after the graph was captured",
-        live ? "Another allocation, " + std::to_string(live->id) +
-                   ", has its address now. Keep the memory as long as the graph, or capture again."
-             : "Keep the memory as long as the graph, or capture again.");
+    Allocation& captured = memory_[operand.allocation];
+    if (captured.live) return &captured;
+  } else if (Allocation* const live = memory_.live_at(operand.bytes.base)) {
+    const std::int64_t first = static_cast<const std::byte*>(operand.bytes.base) - live->base;
+    if (first + touch.box.end() <= live->bytes) return live;
+  } else if (operand.may_be_pageable) {
     return nullptr;
   }
-  if (!live) {
-    if (operand.may_be_pageable) return nullptr;
-    const Allocation* gone = memory_.last_at(operand.bytes.base);
-    report(gone ? HazardKind::use_after_free : HazardKind::out_of_bounds, touch, std::nullopt,
-           gone ? "the " + std::to_string(gone->bytes) + "-byte allocation " +
-                      std::to_string(gone->id) + ", which was released"
-                : "memory that was never allocated",
-           gone ? "Release it after its last user was submitted and is over."
-                : "The operand lies in no allocation.");
-    return nullptr;
-  }
-  const std::int64_t first = static_cast<const std::byte*>(operand.bytes.base) - live->base;
-  if (first + touch.box.end() > live->bytes) {
-    Box where = touch.box;
-    where.base = first;
-    report(HazardKind::out_of_bounds, touch, std::nullopt, bytes_text(where, *live),
-           "The operand ends " + std::to_string(first + touch.box.end() - live->bytes) +
-               " bytes after its allocation.");
-    return nullptr;
-  }
-  return live;
+  report_location(operand, touch);
+  return nullptr;
 }
 
 void Checker::judge(const Touch& touch, const Allocation& allocation) {
-  if (reads(touch.mode)) {
-    if (const auto cause = allocation.undefined.first_in(touch.box)) {
-      report(HazardKind::use_before_write, touch, std::nullopt, bytes_text(touch.box, allocation),
-             "Byte " + std::to_string(cause->at) + " has no value: " + why_undefined(cause->by));
-    }
+  if (reads(touch.mode) && !allocation.undefined.is_empty()) {
+    if (const auto cause = allocation.undefined.first_in(touch.box))
+      report_undefined(touch, *cause);
   }
   const Clock& clock = at(threads_, touch.thread).clock;
+  if (allocation.shadow.all_complete(touch, clock)) return;
   for (const Touch& earlier : allocation.shadow.unordered(touch, clock)) {
     if (mutated("readers-are-forgotten") && !writes(earlier.mode)) continue;
-    report(kind_of(earlier, touch), touch, earlier, bytes_text(touch.box, allocation),
-           missing_edge(touch, earlier));
+    report(kind_of(earlier, touch), touch, earlier, missing_edge(touch, earlier));
   }
 }
 
@@ -411,7 +388,7 @@ void Checker::judge_overlaps(const std::vector<Touch>& touches) {
       if (a.allocation != b.allocation || !(writes(a.mode) || writes(b.mode)) ||
           !overlap(a.box, b.box))
         continue;
-      report(HazardKind::overlap, a, b, bytes_text(a.box, memory_[a.allocation]),
+      report(HazardKind::overlap, a, b,
              "An op reads and writes its operands in any order: give each memory of its own.");
     }
   }
@@ -435,8 +412,7 @@ void Checker::on(const ReleaseCall& call, const IssuedCall&) {
                       .work = {.name = "release", .place = {}, .bytes = allocation->bytes}};
     for (const Touch& earlier : allocation->shadow.unordered(touch, host().clock)) {
       if (looks(earlier.work.place)) continue;  // The program need not wait for it.
-      report(HazardKind::use_after_free, touch, earlier, bytes_text(touch.box, *allocation),
-             missing_edge(touch, earlier));
+      report(HazardKind::use_after_free, touch, earlier, missing_edge(touch, earlier));
     }
   }
   memory_.release(*allocation);

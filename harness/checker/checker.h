@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "engine/device/observer.h"
 #include "harness/checker/edge.h"
@@ -135,12 +136,22 @@ class Checker : public Observer {
   void record(int event_id, int stream, const Clock& clock);  // Outside of graphs, or external.
 
   // `stream`: the one that the work was put on, or captured on; -1 for the host.
-  void perform(int thread, int stream, const Work& work, std::vector<CheckedOperand>& operands);
+  void perform(int thread, int stream, const Work& work, std::span<CheckedOperand> operands);
+  // These are its three parts. begin_work() returns the time of the work; end_work() makes its
+  // accesses the history of their memory.
+  std::uint64_t begin_work(int thread);
+  void access(CheckedOperand& operand, const Work& work, int thread, std::uint64_t time);
+  void end_work(int thread, int stream, const Work& work);
   Allocation* locate(const CheckedOperand& operand, const Touch& touch);
   void judge(const Touch& touch, const Allocation& allocation);
   void judge_overlaps(const std::vector<Touch>& touches);
-  void report(HazardKind kind, const Touch& later, const std::optional<Touch>& earlier,
-              std::string memory, std::string detail);
+  // `memory`: "" stands for the bytes that `later` touches. Cold, so that the text of reports stays
+  // out of the code that every call runs through.
+  [[gnu::cold]] void report(HazardKind kind, const Touch& later,
+                            const std::optional<Touch>& earlier, std::string detail,
+                            std::string memory = "");
+  [[gnu::cold]] void report_undefined(const Touch& touch, const Undefined::Cause& cause);
+  [[gnu::cold]] void report_location(const CheckedOperand& operand, const Touch& touch);
   void report_destroyed(const std::string& what, const std::string& detail);
   void require_over(const std::string& what, const std::string& use, const Clock& used);
   void stop_if_found();
@@ -167,9 +178,9 @@ class Checker : public Observer {
   std::optional<Capture> capture_;
   std::map<int, GraphPlan> plans_;
   CheckedMemory memory_;
-  // Buffers of perform(), kept so that a call allocates nothing.
-  std::vector<CheckedOperand> operands_;
+  // The accesses of the current work. They are kept, so that a call allocates nothing.
   std::vector<Touch> touches_;
+  std::vector<Allocation*> touched_;  // The memory of each.
   std::vector<Hazard> hazards_;
   std::map<Edge, EdgeUse> edges_;
   std::int64_t checked_ = 0, launches_ = 0;

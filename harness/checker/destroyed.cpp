@@ -17,7 +17,7 @@ void Checker::report_destroyed(const std::string& what, const std::string& detai
   Touch destruction;
   destruction.work.name = "destruction";
   destruction.thread = host_;
-  report(HazardKind::destroyed_in_use, destruction, std::nullopt, what, detail);
+  report(HazardKind::destroyed_in_use, destruction, std::nullopt, detail, what);
 }
 
 // The host must know that everything is over that `used` knows.

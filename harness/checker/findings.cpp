@@ -16,6 +16,18 @@ std::string short_name(const Work& work) {
          (work.bytes > 0 ? " of " + std::to_string(work.bytes) + " bytes" : std::string());
 }
 
+std::string bytes_text(const Box& box, const Allocation& allocation) {
+  return "bytes " + std::to_string(box.base) + " to " + std::to_string(box.end() - 1) + " of the " +
+         std::to_string(allocation.bytes) + "-byte " + (allocation.pinned ? "pinned" : "device") +
+         " allocation " + std::to_string(allocation.id);
+}
+
+std::string why_undefined(const std::optional<Work>& by) {
+  if (!by) return "nobody wrote it since it was allocated.";
+  if (is_poison(*by)) return "it was poisoned before this use, and nobody wrote it since.";
+  return describe(*by, "any") + " used it as scratch, and nobody wrote it since.";
+}
+
 bool in_one_replay(const Touch& a, const Touch& b) {
   return a.work.graph >= 0 && a.work.graph == b.work.graph && a.work.launch == b.work.launch;
 }
@@ -23,7 +35,7 @@ bool in_one_replay(const Touch& a, const Touch& b) {
 }  // namespace
 
 void Checker::report(HazardKind kind, const Touch& later, const std::optional<Touch>& earlier,
-                     std::string memory, std::string detail) {
+                     std::string detail, std::string memory) {
   const auto name = [this](const Touch& touch) { return at(threads_, touch.thread).name; };
   Hazard found{kind,
                later,
@@ -34,11 +46,47 @@ void Checker::report(HazardKind kind, const Touch& later, const std::optional<To
                std::move(detail)};
   if (later.allocation >= 0) {
     const Allocation& allocation = memory_[later.allocation];
+    if (found.memory.empty()) found.memory = bytes_text(later.box, allocation);
     found.allocation_bytes = allocation.bytes;
     found.pinned = allocation.pinned;
   }
   if (earlier && kind != HazardKind::overlap) found.event = event_after(*earlier, later);
   hazards_.push_back(std::move(found));
+}
+
+void Checker::report_undefined(const Touch& touch, const Undefined::Cause& cause) {
+  report(HazardKind::use_before_write, touch, std::nullopt,
+         "Byte " + std::to_string(cause.at) + " has no value: " + why_undefined(cause.by));
+}
+
+// The operand does not lie in the live allocation that it should.
+void Checker::report_location(const CheckedOperand& operand, const Touch& touch) {
+  const Allocation* const live = memory_.live_at(operand.bytes.base);
+  if (operand.allocation >= 0) {
+    const Allocation& captured = memory_[operand.allocation];
+    report(
+        HazardKind::use_after_free, touch, std::nullopt,
+        live ? "Another allocation, " + std::to_string(live->id) +
+                   ", has its address now. Keep the memory as long as the graph, or capture again."
+             : "Keep the memory as long as the graph, or capture again.",
+        std::to_string(captured.bytes) + "-byte allocation " + std::to_string(captured.id) +
+            ", which was released after the graph was captured");
+  } else if (live) {
+    Box where = touch.box;
+    where.base = static_cast<const std::byte*>(operand.bytes.base) - live->base;
+    report(HazardKind::out_of_bounds, touch, std::nullopt,
+           "The operand ends " + std::to_string(where.end() - live->bytes) +
+               " bytes after its allocation.",
+           bytes_text(where, *live));
+  } else if (const Allocation* const gone = memory_.last_at(operand.bytes.base)) {
+    report(HazardKind::use_after_free, touch, std::nullopt,
+           "Release it after its last user was submitted and is over.",
+           "the " + std::to_string(gone->bytes) + "-byte allocation " + std::to_string(gone->id) +
+               ", which was released");
+  } else {
+    report(HazardKind::out_of_bounds, touch, std::nullopt, "The operand lies in no allocation.",
+           "memory that was never allocated");
+  }
 }
 
 void Checker::throw_found() const {

@@ -17,6 +17,11 @@ int lane_of(GraphPlan& plan, int stream) {
                           plan.lanes.begin());
 }
 
+template <std::size_t kCount>
+std::vector<CheckedOperand> list_of(const std::array<CheckedOperand, kCount>& operands) {
+  return {operands.begin(), operands.end()};
+}
+
 // The same as eagerly: one item for each effect.
 void add_exchange(GraphPlan& plan, GraphItem item, const ExchangeCall& call) {
   item.work.name = to_text(call.exchange.kind);
@@ -25,8 +30,8 @@ void add_exchange(GraphPlan& plan, GraphItem item, const ExchangeCall& call) {
   const CopyKind kind = sends ? CopyKind::device_to_host : CopyKind::device_to_device;
   for (const Effect& effect : effects_of(call)) {
     item.operands = effect.from == nullptr
-                        ? fill_operands(effect.to, effect.bytes)
-                        : copy_operands({effect.to, effect.from, effect.bytes, kind});
+                        ? list_of(std::array{fill_operand(effect.to, effect.bytes)})
+                        : list_of(copy_operands({effect.to, effect.from, effect.bytes, kind}));
     item.work.bytes = static_cast<std::int64_t>(effect.bytes);
     plan.items.push_back(item);
   }
@@ -50,26 +55,20 @@ void add_edge(GraphPlan& plan, GraphItem item, GraphItem::Kind kind, int event, 
 
 }  // namespace
 
-std::vector<CheckedOperand> copy_operands(const CopyCall& copy) {
-  return {{whole(Access::out, copy.to, copy.bytes), 0, -1, copy.kind == CopyKind::device_to_host},
-          {whole(Access::in, copy.from, copy.bytes), 1, -1, copy.kind == CopyKind::host_to_device}};
+std::array<CheckedOperand, 2> copy_operands(const CopyCall& copy) {
+  const bool to_host = copy.kind == CopyKind::device_to_host;
+  const bool from_host = copy.kind == CopyKind::host_to_device;
+  return {CheckedOperand{whole(Access::out, copy.to, copy.bytes), 0, -1, to_host},
+          CheckedOperand{whole(Access::in, copy.from, copy.bytes), 1, -1, from_host}};
 }
 
-std::vector<CheckedOperand> fill_operands(void* to, std::size_t bytes) {
-  return {{whole(Access::out, to, bytes)}};
-}
+CheckedOperand fill_operand(void* to, std::size_t bytes) { return {whole(Access::out, to, bytes)}; }
 
 std::vector<CheckedOperand> op_operands(const Submission& op) {
   std::vector<CheckedOperand> list;
-  op_operands(op, list);
+  for (const OperandBytes& bytes : op.operands())
+    list.push_back({bytes, static_cast<int>(list.size())});
   return list;
-}
-
-void op_operands(const Submission& op, std::vector<CheckedOperand>& list) {
-  const std::vector<OperandBytes> operands = op.operands();
-  list.clear();
-  list.reserve(operands.size());
-  for (const OperandBytes& bytes : operands) list.push_back({bytes, static_cast<int>(list.size())});
 }
 
 GraphPlan plan_of(int origin, const Ledger& ledger) {
@@ -82,25 +81,27 @@ GraphPlan plan_of(int origin, const Ledger& ledger) {
                          .stream = entry.stream,
                          .work = {.name = "", .place = entry.place},
                          .operands = {}};
-    std::visit(
-        Overloaded{
-            [&](const SubmitCall& c) {
-              add_work(plan, item, c.op.type().name, 0, op_operands(c.op));
-            },
-            [&](const CopyCall& c) { add_work(plan, item, "copy", c.bytes, copy_operands(c)); },
-            [&](const FillCall& c) {
-              add_work(plan, item, "fill", c.bytes, fill_operands(c.to, c.bytes));
-            },
-            [&](const ExchangeCall& c) { add_exchange(plan, item, c); },
-            [&](const RecordCall& c) {
-              add_edge(plan, item, GraphItem::Kind::record, c.event, c.external);
-            },
-            [&](const WaitCall& c) {
-              add_edge(plan, item, GraphItem::Kind::wait, c.event, c.external);
-            },
-            [](const auto&) {},
-        },
-        entry.call);
+    std::visit(Overloaded{
+                   [&](const SubmitCall& c) {
+                     add_work(plan, item, c.op.type().name, 0, op_operands(c.op));
+                   },
+                   [&](const CopyCall& c) {
+                     add_work(plan, item, "copy", c.bytes, list_of(copy_operands(c)));
+                   },
+                   [&](const FillCall& c) {
+                     add_work(plan, item, "fill", c.bytes,
+                              list_of(std::array{fill_operand(c.to, c.bytes)}));
+                   },
+                   [&](const ExchangeCall& c) { add_exchange(plan, item, c); },
+                   [&](const RecordCall& c) {
+                     add_edge(plan, item, GraphItem::Kind::record, c.event, c.external);
+                   },
+                   [&](const WaitCall& c) {
+                     add_edge(plan, item, GraphItem::Kind::wait, c.event, c.external);
+                   },
+                   [](const auto&) {},
+               },
+               entry.call);
   }
   return plan;
 }

@@ -2,6 +2,7 @@
 // the stream that was captured, with the allocations that its addresses lay in.
 #pragma once
 
+#include <array>
 #include <set>
 #include <vector>
 
@@ -21,11 +22,9 @@ struct CheckedOperand {
 };
 
 // Destination, then source.
-std::vector<CheckedOperand> copy_operands(const CopyCall& copy);
-std::vector<CheckedOperand> fill_operands(void* to, std::size_t bytes);
+std::array<CheckedOperand, 2> copy_operands(const CopyCall& copy);
+CheckedOperand fill_operand(void* to, std::size_t bytes);
 std::vector<CheckedOperand> op_operands(const Submission& op);
-// Replaces the contents of `list`, which allocates nothing if it has held as many.
-void op_operands(const Submission& op, std::vector<CheckedOperand>& list);
 
 struct GraphItem {
   enum class Kind : std::uint8_t { work, record, wait };

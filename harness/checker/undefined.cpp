@@ -1,6 +1,12 @@
 #include "harness/checker/undefined.h"
 
+#include <cstring>
+
+#include "kernels/diagnostics/poison.h"
+
 namespace lockstep {
+
+bool is_poison(const Work& work) { return std::strcmp(work.name, PoisonMemory::kName) == 0; }
 
 void Undefined::erase(std::int64_t begin, std::int64_t end) {
   auto at = pieces_.upper_bound(begin);

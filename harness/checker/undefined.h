@@ -8,6 +8,9 @@
 
 namespace lockstep {
 
+// A poison op writes no value.
+bool is_poison(const Work& work);
+
 class Undefined {
  public:
   // The reason why a byte has no value: `by` used it as scratch, or it was never written.
@@ -20,6 +23,7 @@ class Undefined {
   void set(const Box& box, const std::optional<Work>& by);
   void erase(const Box& box);
   std::optional<Cause> first_in(const Box& box) const;
+  bool is_empty() const { return pieces_.empty(); }
 
  private:
   struct Piece {

@@ -166,18 +166,18 @@ void ProgramRecorder::on(const FillCall& fill, const IssuedCall& issued) {
   if (captures(issued.stream)) return;
   add(enter(issued.stream),
       {.name = "fill", .place = issued.place, .bytes = static_cast<std::int64_t>(fill.bytes)},
-      fill_operands(fill.to, fill.bytes), false);
+      std::array{fill_operand(fill.to, fill.bytes)}, false);
 }
 
 void ProgramRecorder::on(const HostAccessCall& call, const IssuedCall& issued) {
-  std::vector<CheckedOperand> operands = fill_operands(const_cast<void*>(call.memory), call.bytes);
-  if (!call.writes) operands.front().bytes.access = Access::in;
+  std::array operands{fill_operand(const_cast<void*>(call.memory), call.bytes)};
+  if (!call.writes) operands[0].bytes.access = Access::in;
   const char* const name = call.writes ? "write" : "read";
   add(kHost, {.name = name, .place = issued.place, .bytes = static_cast<std::int64_t>(call.bytes)},
       operands, !call.writes);
 }
 
-void ProgramRecorder::add(int index, const Work& work, const std::vector<CheckedOperand>& operands,
+void ProgramRecorder::add(int index, const Work& work, std::span<const CheckedOperand> operands,
                           bool observed) {
   if (is_full()) return;
   const int item = static_cast<int>(program_.items.size());
@@ -237,7 +237,8 @@ void ProgramRecorder::on(const ReleaseCall& call, const IssuedCall&) {
   const int released = live_.at(memory);
   if (released < 0) return;
   const std::int64_t bytes = at(allocations_, released).bytes;
-  add(kHost, {.name = "release", .place = {}, .bytes = bytes}, fill_operands(memory, bytes), false);
+  add(kHost, {.name = "release", .place = {}, .bytes = bytes},
+      std::array{fill_operand(memory, bytes)}, false);
   live_.remove(memory);
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "harness/checker/call_log.h"
 #include "harness/checker/edge.h"
@@ -95,8 +96,7 @@ class ProgramRecorder : public Observer {
     return !dropped_.contains({kind, awaited, waiter});
   }
   void host_item(const char* name);
-  void add(int thread, const Work& work, const std::vector<CheckedOperand>& operands,
-           bool observed);
+  void add(int thread, const Work& work, std::span<const CheckedOperand> operands, bool observed);
   void add_edges(int thread);
   std::uint64_t identity_of(const Work& work, int thread, std::size_t first_touch);
 
