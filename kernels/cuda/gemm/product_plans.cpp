@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -326,6 +329,15 @@ std::size_t fastest(const Trial& trial, const std::vector<cublasLtMatmulAlgo_t>&
   return static_cast<std::size_t>(std::min_element(times.begin(), times.end()) - times.begin());
 }
 
+// Says why our own kernel is to run a product, if LOCKSTEP_EXPLAIN_PLANS is set.
+void explain(const Product& p, const std::string& why) {
+  if (std::getenv("LOCKSTEP_EXPLAIN_PLANS") == nullptr) return;
+  const auto number = [](std::int64_t x) { return std::to_string(x); };
+  std::cerr << "our own kernel runs the product of " + number(p.m) + " x " + number(p.n) + " x " +
+                   number(p.k) + (p.factors == Factors::bf16 ? " bf16" : " fp8") +
+                   (p.accumulates ? " numbers that is added: " : " numbers: ") + why + "\n";
+}
+
 // Returns the admitted algorithm; among several the fastest, which has the same bits.
 std::optional<cublasLtMatmulAlgo_t> admitted_algorithm(const CublasLt& library,
                                                        const Product& product,
@@ -346,14 +358,20 @@ std::optional<cublasLtMatmulAlgo_t> admitted_algorithm(const CublasLt& library,
                                   ? std::min<std::size_t>(1, algorithms.size())
                                   : algorithms.size() - next;
     const Trial::Compared compared = trial.compare(std::span(algorithms).subspan(next, count));
-    if (!compared.own_is_the_model) return {};
+    if (!compared.own_is_the_model) {
+      explain(product, "its bits are not the model's");
+      return {};
+    }
     for (std::size_t i = 0; i < count; ++i) {
       const std::optional<bool> equal = compared.equal_own[i];
       if (equal && *equal != any_order) admitted.push_back(algorithms[next + i]);
     }
     next += count;
   } while (next < algorithms.size() && (!takes_the_first || admitted.empty()));
-  if (admitted.empty()) return {};
+  if (admitted.empty()) {
+    explain(product, "none of " + std::to_string(algorithms.size()) + " algorithms has its bits");
+    return {};
+  }
   return admitted[takes_the_first || admitted.size() == 1 ? 0 : fastest(trial, admitted)];
 }
 
@@ -388,7 +406,8 @@ class PlanStore {
     if (known != plans_.end()) return known->second.get();
     try {
       return plans_.emplace(key, made(product, workspace_bytes)).first->second.get();
-    } catch (const NoRoom&) {  // A later device may have memory for a trial.
+    } catch (const NoRoom& error) {  // A later device may have memory for a trial.
+      explain(product, std::string("no memory for a trial: ") + error.what());
       return nullptr;
     }
   }
@@ -419,13 +438,17 @@ class PlanStore {
   }
   std::unique_ptr<LibraryPlan> made(const Product& product, std::size_t workspace_bytes) {
     const CublasLt* const library = this->library();
-    if (library == nullptr || !is_aligned(product) || workspace_bytes == 0) return nullptr;
+    if (library == nullptr || !is_aligned(product) || workspace_bytes == 0) {
+      explain(product, "cuBLASLt does not compute it");
+      return nullptr;
+    }
     try {
       const auto algorithm = admitted_algorithm(*library, product, workspace_bytes, room());
       if (!algorithm) return nullptr;
       return std::unique_ptr<LibraryPlan>(
           new LibraryPlan{{*library, product}, *algorithm, workspace_bytes});
-    } catch (const LibraryRefusal&) {
+    } catch (const LibraryRefusal& error) {
+      explain(product, error.what());
       return nullptr;
     }
   }

@@ -286,6 +286,14 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SubnormalProducts,
 // refuse. A split sum needs a large workspace, which the engine does not give either. Which shapes
 // the library splits depends on the GPU, so several are tried.
 TEST(Admission, RefusesAnyOtherOrderOfTheSum) {
+  // The CUDA object is told of a fault when a device is opened in it, and tests that come later in
+  // this process may have opened theirs.
+  struct NothingPlanted {
+    ~NothingPlanted() {
+      plant_fault("");
+      open_cuda();
+    }
+  } const behind_this_test;
   struct Shape {
     Kind kind;
     Sizes size;
@@ -296,7 +304,7 @@ TEST(Admission, RefusesAnyOtherOrderOfTheSum) {
                                {Kind::weight_gradient, {"wide", 16384, 128, 128}}};
   int split = 0;
   for (const Shape& shape : kShapes) {
-    plant_fault("product-of-any-order");  // The CUDA object is told when it is opened.
+    plant_fault("product-of-any-order");
     const std::unique_ptr<Backend> gpu = open_cuda();
     plant_fault("");
     Product product(*gpu, shape.kind, shape.size, 3, std::int64_t{64} << 20);
