@@ -1,6 +1,8 @@
 // The history of the bytes of one allocation: the last writers, and the readers since.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "harness/access/clock.h"
@@ -8,52 +10,85 @@
 
 namespace lockstep {
 
+// Accesses by their first byte. A pool of weights has hundreds, of which an access meets few.
+class Touches {
+ public:
+  // True if all that may share a byte with `now` are complete for `clock`.
+  bool all_complete(const Touch& now, const Clock& clock) const {
+    if (touches_.empty()) return true;
+    if (touches_.size() == 1 && is_complete(touches_.front(), clock)) return true;
+    return find(now, [&](const Touch& old) { return !is_complete(old, clock); }) == touches_.size();
+  }
+  // Appends those that share a byte with `now` and are not complete.
+  void collect(const Touch& now, const Clock& clock, std::vector<Touch>& found) const;
+  // Forgets those that are complete and lie within `by`.
+  void forget(const Touch& by, const Clock& clock) {
+    if (touches_.empty()) return;
+    forget(find(by, [&](const Touch& old) { return covers(by, old, clock); }), by, clock);
+  }
+  // The same, and adds `by`.
+  void replace(const Touch& by, const Clock& clock) {
+    if (touches_.size() == 1 && covers(by, touches_.front(), clock)) {
+      touches_.front() = by;
+      extents_.front() = {by.box.base, by.box.end(), by.box.end()};
+      return;
+    }
+    replace_among_several(by, clock);
+  }
+
+ private:
+  // Bytes from the first to the last of an access; `reach`: the largest end up to here.
+  struct Extent {
+    std::int64_t begin, end, reach;
+  };
+  static bool is_complete(const Touch& touch, const Clock& clock) {
+    return clock.at(touch.thread) >= touch.time;
+  }
+  static bool covers(const Touch& by, const Touch& old, const Clock& clock) {
+    return is_complete(old, clock) && (old.box == by.box || contains(by.box, old.box));
+  }
+  // Returns the number of the first that may share a byte with `now` and is `wanted`, from number
+  // `from` on, or how many there are.
+  template <class Wanted>
+  std::size_t find(const Touch& now, const Wanted& wanted, std::size_t from = 0) const {
+    const std::int64_t begin = now.box.base, end = now.box.end();
+    const std::size_t count = touches_.size();
+    for (std::size_t i = count > kFew ? first_to_reach(begin, from) : from;
+         i < count && extents_[i].begin < end; ++i) {
+      if (begin < extents_[i].end && wanted(touches_[i])) return i;
+    }
+    return count;
+  }
+  static constexpr std::size_t kFew = 8;  // So many are passed over one by one.
+  std::size_t first_to_reach(std::int64_t byte, std::size_t from) const;
+  void replace_among_several(const Touch& by, const Clock& clock);
+  void forget(std::size_t first, const Touch& by, const Clock& clock);
+  void set_reaches(std::size_t first);  // From that number on.
+
+  std::vector<Extent> extents_;  // One for each access.
+  std::vector<Touch> touches_;
+};
+
 class Shadow {
  public:
-  // True if all accesses that `unordered` looks at are complete for `clock`, wherever they lie.
+  // True if all accesses that may conflict with `now` are complete for `clock`.
   bool all_complete(const Touch& now, const Clock& clock) const {
-    return all_complete(writes_, clock) && (!writes(now.mode) || all_complete(reads_, clock));
+    return writes_.all_complete(now, clock) &&
+           (!writes(now.mode) || reads_.all_complete(now, clock));
   }
   // The accesses that conflict with `now` and are not complete for `clock`.
   std::vector<Touch> unordered(const Touch& now, const Clock& clock) const;
   // Stores an access. Earlier accesses that it covers are forgotten, because every access that is
   // ordered after this one is ordered after them too.
   void add(const Touch& touch, const Clock& clock) {
-    if (!writes(touch.mode)) return replace(reads_, touch, clock);
-    if (!reads_.empty()) forget(reads_, touch, clock);
-    replace(writes_, touch, clock);
+    if (!writes(touch.mode)) return reads_.replace(touch, clock);
+    reads_.forget(touch, clock);
+    writes_.replace(touch, clock);
   }
   void clear();
 
  private:
-  static bool is_complete(const Touch& touch, const Clock& clock) {
-    return clock.at(touch.thread) >= touch.time;
-  }
-  static bool all_complete(const std::vector<Touch>& list, const Clock& clock) {
-    for (const Touch& one : list) {
-      if (!is_complete(one, clock)) return false;
-    }
-    return true;
-  }
-  static bool covers(const Touch& by, const Touch& old, const Clock& clock) {
-    return is_complete(old, clock) && (old.box == by.box || contains(by.box, old.box));
-  }
-  static void forget(std::vector<Touch>& list, const Touch& by, const Clock& clock) {
-    std::erase_if(list, [&](const Touch& old) { return covers(by, old, clock); });
-  }
-  // Adds an access in place of those that it covers, mostly of the only one.
-  static void replace(std::vector<Touch>& list, const Touch& by, const Clock& clock) {
-    if (list.size() == 1 && covers(by, list.front(), clock)) {
-      list.front() = by;
-      return;
-    }
-    forget(list, by, clock);
-    list.push_back(by);
-  }
-  static void collect(const std::vector<Touch>& list, const Touch& now, const Clock& clock,
-                      std::vector<Touch>& found);
-
-  std::vector<Touch> writes_, reads_;
+  Touches writes_, reads_;
 };
 
 }  // namespace lockstep

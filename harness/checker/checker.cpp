@@ -101,9 +101,8 @@ void Checker::on(const RankCall& call, const IssuedCall&) {
   }
   const auto [entry, fresh] = hosts_.try_emplace(rank, Host{static_cast<int>(threads_.size())});
   Host& host = entry->second;
-  const Clock started = starter.clock;
   if (fresh) threads_.push_back({"the host of rank " + std::to_string(rank), -1, {}});
-  if (!host.runs) at(threads_, host.thread).clock.join(started);
+  if (!host.runs) at(threads_, host.thread).clock.join(threads_[kStarter].clock);
   host.runs = true;
   host_ = host.thread;
 }
@@ -144,7 +143,8 @@ int Checker::lane_thread(int stream, int lane, int captured) {
       lane_threads_.try_emplace({stream, lane}, static_cast<int>(threads_.size()));
   if (fresh) threads_.push_back({"", captured, {}});
   Thread& thread = at(threads_, entry->second);
-  thread.name = stream_name(captured) + " (in a graph launched on " + stream_name(stream) + ")";
+  if (thread.name.empty() || thread.stream != captured)
+    thread.name = stream_name(captured) + " (in a graph launched on " + stream_name(stream) + ")";
   thread.stream = captured;
   return entry->second;
 }
@@ -254,8 +254,9 @@ void Checker::on(const SubmitCall& call, const IssuedCall& issued) {
   if (stopped_) return;
   const Work work{.name = call.op.type().name, .place = issued.place};
   const std::uint64_t time = begin_work(thread);
+  call.op.operands(operands_);
   int number = 0;
-  for (const OperandBytes& bytes : call.op.operands()) {
+  for (const OperandBytes& bytes : operands_) {
     CheckedOperand operand{bytes, number++};
     access(operand, work, thread, time);
   }

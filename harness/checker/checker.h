@@ -178,7 +178,8 @@ class Checker : public Observer {
   std::optional<Capture> capture_;
   std::map<int, GraphPlan> plans_;
   CheckedMemory memory_;
-  // The accesses of the current work. They are kept, so that a call allocates nothing.
+  // The operands and accesses of the current work. They are kept, so that a call allocates nothing.
+  std::vector<OperandBytes> operands_;
   std::vector<Touch> touches_;
   std::vector<Allocation*> touched_;  // The memory of each.
   std::vector<Hazard> hazards_;

@@ -65,9 +65,10 @@ std::array<CheckedOperand, 2> copy_operands(const CopyCall& copy) {
 CheckedOperand fill_operand(void* to, std::size_t bytes) { return {whole(Access::out, to, bytes)}; }
 
 std::vector<CheckedOperand> op_operands(const Submission& op) {
+  const std::vector<OperandBytes> operands = op.operands();
   std::vector<CheckedOperand> list;
-  for (const OperandBytes& bytes : op.operands())
-    list.push_back({bytes, static_cast<int>(list.size())});
+  list.reserve(operands.size());
+  for (const OperandBytes& bytes : operands) list.push_back({bytes, static_cast<int>(list.size())});
   return list;
 }
 
@@ -75,6 +76,7 @@ GraphPlan plan_of(int origin, const Ledger& ledger) {
   GraphPlan plan;
   plan.origin = origin;
   plan.lanes = {origin};
+  plan.items.reserve(ledger.entries().size());
   for (const IssuedCall& entry : ledger.entries()) {
     const GraphItem item{.kind = GraphItem::Kind::work,
                          .lane = lane_of(plan, entry.stream),

@@ -45,8 +45,8 @@ const OpType& op_type() {
       .id = AllOps::id_of<Op>(),
       .size = sizeof(Op),
       .operands =
-          [](const void* op) {
-            std::vector<OperandBytes> list;
+          [](const void* op, std::vector<OperandBytes>& list) {
+            list.clear();
             list.reserve(detail::kOperandsOf<Op>);
             boost::pfr::for_each_field(
                 *static_cast<const Op*>(op), [&]<class Field>(const Field& field, auto index) {
@@ -60,7 +60,6 @@ const OpType& op_type() {
                     }
                   }
                 });
-            return list;
           },
       .equal =
           [](const void* a, const void* b) {

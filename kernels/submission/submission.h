@@ -26,8 +26,8 @@ struct OpType {
   const char* name;
   int id;  // Place in AllOps.
   std::size_t size;
-  std::vector<OperandBytes> (*operands)(
-      const void* op);                          // Present operands, in the order of the struct.
+  // Replaces the list by the present operands, in the order of the struct.
+  void (*operands)(const void* op, std::vector<OperandBytes>& list);
   bool (*equal)(const void* a, const void* b);  // All fields: addresses, shapes and scalars.
   const char* (*field_at)(
       std::size_t byte);  // The name of the field that holds this byte of the struct.
@@ -56,7 +56,13 @@ class Submission {
   const Op* as() const {
     return type_ == &op_type<Op>() ? static_cast<const Op*>(op()) : nullptr;
   }
-  std::vector<OperandBytes> operands() const { return type_->operands(storage_); }
+  std::vector<OperandBytes> operands() const {
+    std::vector<OperandBytes> list;
+    operands(list);
+    return list;
+  }
+  // Replaces the list, which allocates nothing if it has held as many.
+  void operands(std::vector<OperandBytes>& list) const { type_->operands(storage_, list); }
   void run_on_host() const { type_->run_on_host(storage_); }
   friend bool operator==(const Submission& a, const Submission& b) {
     return a.type_ == b.type_ && a.type_->equal(a.storage_, b.storage_);
