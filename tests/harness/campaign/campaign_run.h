@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/patience.h"
 #include "tests/support/program.h"
 
 namespace lockstep {
@@ -60,7 +61,12 @@ inline std::vector<std::string> files_in(const std::string& folder) {
 // cases a second.
 class Campaign : public testing::Test {
  protected:
-  static Ran fuzz(const std::string& words) { return run_lockstep("fuzz --device sim " + words); }
+  static Ran fuzz(const std::string& words) {
+    const bool has_limit = words.find("--timeout") != std::string::npos;
+    const std::string limit =
+        patience() == 1 || has_limit ? "" : "--timeout " + std::to_string(60 * patience()) + " ";
+    return run_lockstep("fuzz --device sim " + limit + words);
+  }
   static Ran near(const std::string& words) {
     return fuzz("--profile near-legal --jobs 1 " + words);
   }
