@@ -15,15 +15,12 @@ class Touches {
  public:
   // True if all that may share a byte with `now` are complete for `clock`.
   bool all_complete(const Touch& now, const Clock& clock) const {
-    if (touches_.empty()) return true;
-    if (touches_.size() == 1 && is_complete(touches_.front(), clock)) return true;
     return find(now, [&](const Touch& old) { return !is_complete(old, clock); }) == touches_.size();
   }
   // Appends those that share a byte with `now` and are not complete.
   void collect(const Touch& now, const Clock& clock, std::vector<Touch>& found) const;
   // Forgets those that are complete and lie within `by`.
   void forget(const Touch& by, const Clock& clock) {
-    if (touches_.empty()) return;
     forget(find(by, [&](const Touch& old) { return covers(by, old, clock); }), by, clock);
   }
   // The same, and adds `by`.
@@ -53,13 +50,11 @@ class Touches {
   std::size_t find(const Touch& now, const Wanted& wanted, std::size_t from = 0) const {
     const std::int64_t begin = now.box.base, end = now.box.end();
     const std::size_t count = touches_.size();
-    for (std::size_t i = count > kFew ? first_to_reach(begin, from) : from;
-         i < count && extents_[i].begin < end; ++i) {
+    for (std::size_t i = first_to_reach(begin, from); i < count && extents_[i].begin < end; ++i) {
       if (begin < extents_[i].end && wanted(touches_[i])) return i;
     }
     return count;
   }
-  static constexpr std::size_t kFew = 8;  // So many are passed over one by one.
   std::size_t first_to_reach(std::int64_t byte, std::size_t from) const;
   void replace_among_several(const Touch& by, const Clock& clock);
   void forget(std::size_t first, const Touch& by, const Clock& clock);

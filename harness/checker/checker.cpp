@@ -143,8 +143,7 @@ int Checker::lane_thread(int stream, int lane, int captured) {
       lane_threads_.try_emplace({stream, lane}, static_cast<int>(threads_.size()));
   if (fresh) threads_.push_back({"", captured, {}});
   Thread& thread = at(threads_, entry->second);
-  if (thread.name.empty() || thread.stream != captured)
-    thread.name = stream_name(captured) + " (in a graph launched on " + stream_name(stream) + ")";
+  thread.name = stream_name(captured) + " (in a graph launched on " + stream_name(stream) + ")";
   thread.stream = captured;
   return entry->second;
 }
@@ -303,7 +302,6 @@ void Checker::perform(int thread, int stream, const Work& work,
 
 std::uint64_t Checker::begin_work(int thread) {
   touches_.clear();
-  touched_.clear();
   Thread& performer = at(threads_, thread);
   const std::uint64_t time = performer.clock.tick(thread);
   performer.looked_at = looked_for_ >= 0;
@@ -315,7 +313,6 @@ void Checker::access(CheckedOperand& operand, const Work& work, int thread, std:
   Touch& touch = touches_.emplace_back(touch_of(operand, work, thread, time));
   Allocation* allocation = touch.box.is_empty() ? nullptr : locate(operand, touch);
   if (!allocation) return touches_.pop_back();
-  touched_.push_back(allocation);
   touch.allocation = operand.allocation = allocation->id;
   touch.box.base = static_cast<const std::byte*>(operand.bytes.base) - allocation->base;
   if (mutated("columns-taken-for-whole-rows"))
@@ -329,9 +326,8 @@ void Checker::end_work(int thread, int stream, const Work& work) {
   stop_if_found();
   const Clock& clock = at(threads_, thread).clock;
   const bool poisons = is_poison(work) && !mutated("poison-is-a-value");
-  for (std::size_t i = 0; i < touches_.size(); ++i) {
-    const Touch& touch = touches_[i];
-    Allocation& allocation = *touched_[i];
+  for (const Touch& touch : touches_) {
+    Allocation& allocation = memory_[touch.allocation];
     allocation.shadow.add(touch, clock);
     if (touch.mode == Access::out && !allocation.undefined.is_empty())
       allocation.undefined.erase(touch.box);

@@ -145,13 +145,11 @@ class Checker : public Observer {
   Allocation* locate(const CheckedOperand& operand, const Touch& touch);
   void judge(const Touch& touch, const Allocation& allocation);
   void judge_overlaps(const std::vector<Touch>& touches);
-  // `memory`: "" stands for the bytes that `later` touches. Cold, so that the text of reports stays
-  // out of the code that every call runs through.
-  [[gnu::cold]] void report(HazardKind kind, const Touch& later,
-                            const std::optional<Touch>& earlier, std::string detail,
-                            std::string memory = "");
-  [[gnu::cold]] void report_undefined(const Touch& touch, const Undefined::Cause& cause);
-  [[gnu::cold]] void report_location(const CheckedOperand& operand, const Touch& touch);
+  // `memory`: "" stands for the bytes that `later` touches.
+  void report(HazardKind kind, const Touch& later, const std::optional<Touch>& earlier,
+              std::string detail, std::string memory = "");
+  void report_undefined(const Touch& touch, const Undefined::Cause& cause);
+  void report_location(const CheckedOperand& operand, const Touch& touch);
   void report_destroyed(const std::string& what, const std::string& detail);
   void require_over(const std::string& what, const std::string& use, const Clock& used);
   void stop_if_found();
@@ -181,7 +179,6 @@ class Checker : public Observer {
   // The operands and accesses of the current work. They are kept, so that a call allocates nothing.
   std::vector<OperandBytes> operands_;
   std::vector<Touch> touches_;
-  std::vector<Allocation*> touched_;  // The memory of each.
   std::vector<Hazard> hazards_;
   std::map<Edge, EdgeUse> edges_;
   std::int64_t checked_ = 0, launches_ = 0;

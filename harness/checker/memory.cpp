@@ -16,10 +16,8 @@ void CheckedMemory::release(Allocation& allocation) {
 }
 
 Allocation* CheckedMemory::live_at(const void* address) {
-  Allocation*& before = found_before(address);
-  if (before && before->is_at(address)) return before;
   const int found = live_.at(address);
-  return found < 0 ? nullptr : before = &(*this)[found];
+  return found < 0 ? nullptr : &(*this)[found];
 }
 
 const Allocation* CheckedMemory::last_at(const void* address) const {

@@ -1,8 +1,6 @@
 // Every allocation of the run, by generation: addresses are reused, generations are not.
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -20,9 +18,6 @@ struct Allocation {
         bytes(static_cast<std::int64_t>(bytes_)),
         pinned(pinned_),
         undefined(bytes) {}
-  bool is_at(const void* address) const {
-    return live && address >= base && address < base + bytes;
-  }
   int id;
   const std::byte* base;
   std::int64_t bytes;
@@ -41,15 +36,8 @@ class CheckedMemory {
   Allocation& operator[](int id) { return *at(all_, id); }
 
  private:
-  // Addresses recur step by step: this finds most allocations without a search.
-  Allocation*& found_before(const void* address) {
-    const auto bits = reinterpret_cast<std::uintptr_t>(address);
-    return found_[(bits * 0x9e3779b97f4a7c15) >> 54];
-  }
-
   std::vector<std::unique_ptr<Allocation>> all_;
   LiveBlocks live_;
-  std::array<Allocation*, 1024> found_{};
 };
 
 }  // namespace lockstep

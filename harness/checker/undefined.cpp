@@ -6,10 +6,7 @@
 
 namespace lockstep {
 
-// Asked for every work, as looks().
-bool is_poison(const Work& work) {
-  return work.name[0] == PoisonMemory::kName[0] && std::strcmp(work.name, PoisonMemory::kName) == 0;
-}
+bool is_poison(const Work& work) { return std::strcmp(work.name, PoisonMemory::kName) == 0; }
 
 void Undefined::erase(std::int64_t begin, std::int64_t end) {
   auto at = pieces_.upper_bound(begin);

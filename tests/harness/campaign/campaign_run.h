@@ -61,6 +61,7 @@ inline std::vector<std::string> files_in(const std::string& folder) {
 // cases a second.
 class Campaign : public testing::Test {
  protected:
+  // A sanitizer makes cases as much longer as everything else.
   static Ran fuzz(const std::string& words) {
     const bool has_limit = words.find("--timeout") != std::string::npos;
     const std::string limit =
