@@ -40,7 +40,7 @@ void StepBatches::load_microbatch(int m, const StepData& data, const Stream& com
     own_.push_back(bucket_for(need));
     loader_.load(m, pack, own_.back() < 0, compute);
     own_tokens_.push_back(pack.document_tokens);
-    digests_.push_back(digest_of(pack));
+    if (several_stages_) digests_.push_back(digest_of(pack));
   }
   all_.push_back(faulty("ranks-fall-back-alone", bucket_for(most), own_.back()));
   const bool many = most.slots > buckets_.back(), replays = all_.back() >= 0;

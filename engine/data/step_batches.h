@@ -15,10 +15,16 @@ enum class Unreplayable : std::uint8_t { no, documents, length };
 
 class StepBatches {
  public:
-  // `buckets`: the capacities of the graphs, increasing.
+  // `buckets`: the capacities of the graphs, increasing. `several_stages`: of a pipeline, which
+  // compare the digests of their documents.
   StepBatches(Loader& loader, const PackShape& shape, std::vector<std::int64_t> buckets, int rank,
-              int ranks)
-      : loader_(loader), shape_(shape), buckets_(std::move(buckets)), rank_(rank), ranks_(ranks) {}
+              int ranks, bool several_stages)
+      : loader_(loader),
+        shape_(shape),
+        buckets_(std::move(buckets)),
+        rank_(rank),
+        ranks_(ranks),
+        several_stages_(several_stages) {}
 
   // Microbatch m of rank r has number m * R + r in `data`.
   void load(const StepData& data, const Stream& compute);
@@ -34,7 +40,8 @@ class StepBatches {
   Unreplayable reason() const;
   // Tokens of documents in this rank's microbatch.
   std::int64_t tokens_in(int microbatch) const { return at(own_tokens_, microbatch); }
-  // A digest of this rank's documents and targets, of which all stages must have the same.
+  // A digest of this rank's documents and targets, of which all stages must have the same. Only
+  // with several stages.
   std::uint64_t digest(int microbatch) const { return at(digests_, microbatch); }
   // The bucket that this rank's microbatch takes; -1 if it has more documents than the largest
   // bucket holds, or longer ones than its launches are made for.
@@ -56,6 +63,7 @@ class StepBatches {
   const PackShape shape_;
   const std::vector<std::int64_t> buckets_;
   const int rank_, ranks_;
+  const bool several_stages_;
   // Buckets by microbatch: for the documents of all ranks, for this rank's.
   std::vector<int> all_, own_;
   std::vector<Unreplayable> reasons_;

@@ -72,7 +72,7 @@ StepLoop::StepLoop(Device& device, const Scenario& scenario, const TrainerOption
               most_microbatches(scenario.training),
               holds(scenario.checker.poison, Poison::staging)),
       packs_(loader_, pack_shape(scenario), pack_capacities(scenario), replica_,
-             static_cast<int>(scenario.parallel.data)),
+             static_cast<int>(scenario.parallel.data), scenario.parallel.pipeline > 1),
       pool_(device),
       losses_(pool_.make<float>(1, most_microbatches(scenario.training))),
       graphs_(
