@@ -11,6 +11,7 @@
 #include "harness/base/interrupts.h"
 #include "harness/base/stopwatch.h"
 #include "harness/case/schedules.h"
+#include "harness/expect/vacuity.h"
 #include "harness/run/worker.h"
 #include "harness/shrink/reason.h"
 #include "harness/shrink/rules.h"
@@ -32,6 +33,10 @@ std::optional<Scenario> legal(const Scenario& candidate) {
   if (!read.ok()) return std::nullopt;
   read.scenario.folder = candidate.folder;
   return std::move(read.scenario);
+}
+
+bool asks_in_vain(const Scenario& scenario) {
+  return !asked_in_vain(scenario, *open_data(scenario)).empty();
 }
 
 class Search {
@@ -80,6 +85,7 @@ class Search {
     // A claim of the file, true of no smaller scenario.
     if (shrunk_.first.judge == JudgeKind::counters) return false;
     reason_ = shrunk_.result = shrunk_.first;
+    does_what_it_asks_ = reason_.judge == JudgeKind::vacuous && !asks_in_vain(given_);
     current_ = start();
     move_to_simulator();
     current_ = start();
@@ -235,7 +241,7 @@ class Search {
   }
 
   bool accept(const Scenario& proposed) {
-    const std::optional<Scenario> candidate = legal(proposed);
+    const std::optional<Scenario> candidate = candidate_of(proposed);
     if (!candidate || !seen_.insert(key_of(*candidate)).second) return false;
     std::optional<CaseResult> result = fails(*candidate);
     if (!result) return false;
@@ -256,6 +262,13 @@ class Search {
     return std::nullopt;
   }
 
+  // Legal, and no run of it fails by its own request where the scenario as given does not.
+  std::optional<Scenario> candidate_of(const Scenario& proposed) const {
+    std::optional<Scenario> candidate = legal(proposed);
+    if (candidate && does_what_it_asks_ && asks_in_vain(*candidate)) candidate.reset();
+    return candidate;
+  }
+
   // k of n schedules of the current scenario fail.
   void settle_count() {
     if (reason_.judge == JudgeKind::watchdog) return;  // A timeout each is too dear.
@@ -272,7 +285,7 @@ class Search {
     std::map<std::string, std::size_t> place;
     for (const Variation& variation : variations(current_)) {
       if (spent()) return;
-      const std::optional<Scenario> other = legal(variation.scenario);
+      const std::optional<Scenario> other = candidate_of(variation.scenario);
       if (!other || canonical_form(*other) == canonical_form(current_)) continue;
       const bool same = fails(*other).has_value();
       const auto [at, is_new] = place.emplace(variation.key, shrunk_.freedoms.size());
@@ -344,6 +357,8 @@ class Search {
   Scenario current_;
   CaseResult reason_;
   bool racy_ = false;
+  // The given scenario fails as vacuous, although it asks for nothing that it forbids itself.
+  bool does_what_it_asks_ = false;
   bool unconfirmed_ = false;  // Hangs, by the short timeout alone.
   bool hurried_ = false;      // What was found was not given to options_.confirmer yet.
   double timeout_s_ = 0;

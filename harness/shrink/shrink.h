@@ -1,6 +1,7 @@
 // The smallest scenario that still fails for the same reason: greedy over the rules of
 // shrink_rules.h to a fixed point, within a budget of runs and seconds. Every candidate is legal
-// before it runs, and runs in a worker.
+// before it runs, and runs in a worker. None asks for what it forbids itself (asked_in_vain),
+// unless the scenario as given does.
 #pragma once
 
 #include <functional>

@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "harness/expect/vacuity.h"
 #include "harness/generate/features.h"
 #include "tests/harness/shrink/shrink_case.h"
 #include "tests/support/patience.h"
@@ -546,6 +547,40 @@ TEST(Shrink, KeepsTheHazardOfARaceUnlessASettingGoes) {
   EXPECT_THAT(shrunk.result.reason, HasSubstr("rare")) << to_yaml(shrunk.scenario);
   EXPECT_EQ(documents_in(shrunk.scenario), 3);
   EXPECT_EQ(shrunk.scenario.checker.schedule.seed, 2);
+}
+
+// A stage that keeps all groups of offloading on the device would fail without any bug.
+TEST(Shrink, EndsAtNoScenarioThatAsksInVain) {
+  const auto end_of = [](std::int64_t delta_bytes) {
+    ShrinkOptions options;
+    options.runner = [](const Scenario& s, const RunOptions& run, double) {
+      CaseResult result = unjudged_case(s, run);
+      const bool only_later_stages_have_groups = s.model.pattern.front() == 'M';
+      if (!only_later_stages_have_groups || s.offload.modules.empty() ||
+          s.offload.delta_bytes == 0 || s.parallel.pipeline == 1)
+        return result;
+      result.verdict = Verdict::violated;
+      result.judge = JudgeKind::vacuous;
+      result.reason = "bytes_planned is 0, expected at least 1";
+      return result;
+    };
+    Scenario large;
+    large.name = "delta";
+    large.model.pattern = "MM--";  // For one byte the second stage keeps the first of two groups.
+    large.model.hidden = 8;
+    large.data.documents = {{{3, 4}}};
+    large.training.steps = 2;
+    large.parallel.pipeline = 2;
+    large.offload.modules = {OffloadModule::mlp_fc1};
+    large.offload.delta_bytes = delta_bytes;
+    return shrink(large, options).scenario;
+  };
+  const auto in_vain = [](const Scenario& s) { return asked_in_vain(s, *open_data(s)); };
+  const Scenario shrunk = end_of(1), given_in_vain = end_of(std::int64_t{1} << 40);
+  EXPECT_EQ(in_vain(shrunk), "") << to_yaml(shrunk);
+  EXPECT_EQ(shrunk.model.hidden, 1);
+  EXPECT_EQ(in_vain(given_in_vain), "bytes_planned") << to_yaml(given_in_vain);
+  EXPECT_EQ(given_in_vain.model.pattern, "M-");
 }
 
 TEST(Shrink, SaysWhatMayVary) {
