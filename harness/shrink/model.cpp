@@ -116,11 +116,17 @@ Candidates smaller_sizes(const Scenario& s, const char* section) {
     const std::int64_t before = size.at(here);
     for (const std::int64_t value : smaller(before, size.least)) {
       candidates.push_back(with_size(s, size, value));
-      if (size.key != "model.vocab" || s.fsdp.bucket_bytes == 0) continue;
-      // As many buckets as before.
-      candidates.push_back(candidates.back());
-      std::int64_t& bytes = candidates.back().fsdp.bucket_bytes;
-      bytes = std::max<std::int64_t>(1, bytes / before * value);
+      const auto with_fewer = [&](std::int64_t& (*bytes_in)(Scenario&)) {
+        if (bytes_in(here) == 0) return;
+        candidates.push_back(candidates.back());
+        std::int64_t& bytes = bytes_in(candidates.back());
+        bytes = std::max<std::int64_t>(1, bytes / before * value);
+      };
+      // As many buckets as before, and groups of offloading that stay.
+      if (size.key == "model.vocab")
+        with_fewer([](Scenario& one) -> std::int64_t& { return one.fsdp.bucket_bytes; });
+      if (size.key == "model.hidden")
+        with_fewer([](Scenario& one) -> std::int64_t& { return one.offload.delta_bytes; });
     }
   }
   return candidates;

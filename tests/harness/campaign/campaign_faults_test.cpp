@@ -56,6 +56,8 @@ Smallest smallest(const std::string& fault, const std::string& judge) {
     return {.features = 3};
   // The fourth launch is the first backward pass of two regions, or the second of one.
   if (fault == "replay-skipped-once") return {.modules = 2};
+  // A copy back is a node only if the next layer, perhaps of another kind, lies in a graph too.
+  if (fault == "reload-node-ignores-the-bin") return {.modules = 2};
   // A limit counts graphs of several buckets.
   if (fault == "recapture-forgets-what-it-freed") return {.features = 2};
   // A number of 8 bits ends at 256.

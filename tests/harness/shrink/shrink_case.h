@@ -101,7 +101,7 @@ inline std::vector<std::string> further_features_in(const Scenario& s) {
   note("shared memory", s.cuda_graph.shared_memory);
   note("in flight", s.training.in_flight > plain.training.in_flight);
   note("chunks", s.parallel.chunks > 1);
-  note("stages", s.parallel.pipeline > 1);
+  note("stages", s.parallel.pipeline > 1 && s.offload.delta_bytes == 0);  // It needs them.
   note("experts apart", s.parallel.expert > 1);
   note("gpipe", s.parallel.schedule == PipelineSchedule::gpipe);
   bool fallback = false, empty = false;

@@ -327,6 +327,30 @@ TEST(Shrink, LowersTheVocabularyWithItsBuckets) {
   EXPECT_EQ(buckets(shrunk.scenario), 2);
 }
 
+// A bug that needs one group of offloading to stay, of two in the second stage.
+TEST(Shrink, LowersTheWidthWithTheBytesThatStay) {
+  Scenario large;
+  large.name = "large";
+  large.model.pattern = "MM--";
+  large.model.hidden = 64;
+  large.training.steps = 2;
+  large.parallel.pipeline = 2;
+  large.offload.modules = {OffloadModule::mlp_fc1};
+  const auto staying = [](const Scenario& s) {
+    const std::int64_t group = s.data.pack_length * s.model.hidden * 4;
+    return (s.offload.delta_bytes + group - 1) / group;
+  };
+  large.offload.delta_bytes = large.data.pack_length * large.model.hidden * 3;
+  const auto bug = [&](const Scenario& s) {
+    return s.model.pattern == "MM--" && s.data.pack_length == Scenario().data.pack_length &&
+           s.parallel.pipeline == 2 && !s.offload.modules.empty() && s.offload.delta_bytes > 1 &&
+           staying(s) == 1 && 2 * s.offload.delta_bytes > s.data.pack_length * s.model.hidden * 4;
+  };
+  ASSERT_TRUE(bug(large));
+  const Shrunk shrunk = shrink(large, with_bug(bug));
+  EXPECT_EQ(shrunk.scenario.model.hidden, 1) << to_yaml(shrunk.scenario);
+}
+
 // The target of the microbatch that falls back may lie in any of its documents.
 TEST(Shrink, LowersCapacityAroundTheDocumentThatMatters) {
   const auto bug = [](const Scenario& s) {
