@@ -317,11 +317,12 @@ void Checker::access(CheckedOperand& operand, const Work& work, int thread, std:
   touch.box.base = static_cast<const std::byte*>(operand.bytes.base) - allocation->base;
   if (mutated("columns-taken-for-whole-rows"))
     touch.box = box(touch.box.base, 1, touch.box.end() - touch.box.base, 0);
+  allocation->shadow.prefetch();
   ++checked_;
-  judge(touch, *allocation);
 }
 
 void Checker::end_work(int thread, int stream, const Work& work) {
+  for (const Touch& touch : touches_) judge(touch, memory_[touch.allocation]);
   judge_overlaps(touches_);
   stop_if_found();
   const Clock& clock = at(threads_, thread).clock;

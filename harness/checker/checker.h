@@ -137,8 +137,8 @@ class Checker : public Observer {
 
   // `stream`: the one that the work was put on, or captured on; -1 for the host.
   void perform(int thread, int stream, const Work& work, std::span<CheckedOperand> operands);
-  // These are its three parts. begin_work() returns the time of the work; end_work() makes its
-  // accesses the history of their memory.
+  // These are its three parts. begin_work() returns the time of the work; access() finds the memory
+  // of an operand; end_work() judges all accesses and makes them the history of their memory.
   std::uint64_t begin_work(int thread);
   void access(CheckedOperand& operand, const Work& work, int thread, std::uint64_t time);
   void end_work(int thread, int stream, const Work& work);
