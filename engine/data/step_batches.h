@@ -15,8 +15,8 @@ enum class Unreplayable : std::uint8_t { no, documents, length };
 
 class StepBatches {
  public:
-  // `buckets`: the capacities of the graphs, increasing. `several_stages`: of a pipeline, which
-  // compare the digests of their documents.
+  // `buckets`: the capacities of the graphs, increasing. `several_stages`: the pipeline has several
+  // stages, which compare the digests of their documents.
   StepBatches(Loader& loader, const PackShape& shape, std::vector<std::int64_t> buckets, int rank,
               int ranks, bool several_stages)
       : loader_(loader),
@@ -40,8 +40,8 @@ class StepBatches {
   Unreplayable reason() const;
   // Tokens of documents in this rank's microbatch.
   std::int64_t tokens_in(int microbatch) const { return at(own_tokens_, microbatch); }
-  // A digest of this rank's documents and targets, of which all stages must have the same. Only
-  // with several stages.
+  // A digest of this rank's documents and targets, which all stages must share. It is computed
+  // only if there are several stages.
   std::uint64_t digest(int microbatch) const { return at(digests_, microbatch); }
   // The bucket that this rank's microbatch takes; -1 if it has more documents than the largest
   // bucket holds, or longer ones than its launches are made for.

@@ -108,6 +108,14 @@ Candidates all_least(const Scenario& s) {
   return candidates;
 }
 
+// The bytes that shrink together with a size, so that there are as many buckets, or groups of
+// offloading that stay, as before. Null if there are none.
+std::int64_t* bytes_with(Scenario& s, const std::string& key) {
+  if (key == "model.vocab") return &s.fsdp.bucket_bytes;
+  if (key == "model.hidden") return &s.offload.delta_bytes;
+  return nullptr;
+}
+
 Candidates smaller_sizes(const Scenario& s, const char* section) {
   Candidates candidates;
   for (const Size& size : sizes()) {
@@ -116,17 +124,10 @@ Candidates smaller_sizes(const Scenario& s, const char* section) {
     const std::int64_t before = size.at(here);
     for (const std::int64_t value : smaller(before, size.least)) {
       candidates.push_back(with_size(s, size, value));
-      const auto with_fewer = [&](std::int64_t& (*bytes_in)(Scenario&)) {
-        if (bytes_in(here) == 0) return;
-        candidates.push_back(candidates.back());
-        std::int64_t& bytes = bytes_in(candidates.back());
-        bytes = std::max<std::int64_t>(1, bytes / before * value);
-      };
-      // As many buckets as before, and groups of offloading that stay.
-      if (size.key == "model.vocab")
-        with_fewer([](Scenario& one) -> std::int64_t& { return one.fsdp.bucket_bytes; });
-      if (size.key == "model.hidden")
-        with_fewer([](Scenario& one) -> std::int64_t& { return one.offload.delta_bytes; });
+      const std::int64_t* const bytes = bytes_with(here, size.key);
+      if (bytes == nullptr || *bytes == 0) continue;
+      candidates.push_back(candidates.back());
+      *bytes_with(candidates.back(), size.key) = std::max<std::int64_t>(1, *bytes / before * value);
     }
   }
   return candidates;

@@ -241,8 +241,9 @@ class Search {
   }
 
   bool accept(const Scenario& proposed) {
-    const std::optional<Scenario> candidate = candidate_of(proposed);
-    if (!candidate || !seen_.insert(key_of(*candidate)).second) return false;
+    const std::optional<Scenario> candidate = legal(proposed);
+    if (!candidate || !seen_.insert(key_of(*candidate)).second || fails_alone(*candidate))
+      return false;
     std::optional<CaseResult> result = fails(*candidate);
     if (!result) return false;
     current_ = *candidate;
@@ -262,11 +263,9 @@ class Search {
     return std::nullopt;
   }
 
-  // Legal, and no run of it fails by its own request where the scenario as given does not.
-  std::optional<Scenario> candidate_of(const Scenario& proposed) const {
-    std::optional<Scenario> candidate = legal(proposed);
-    if (candidate && does_what_it_asks_ && asks_in_vain(*candidate)) candidate.reset();
-    return candidate;
+  // Whether the candidate would fail without the bug, although the scenario as given would not.
+  bool fails_alone(const Scenario& candidate) const {
+    return does_what_it_asks_ && asks_in_vain(candidate);
   }
 
   // k of n schedules of the current scenario fail.
@@ -285,8 +284,9 @@ class Search {
     std::map<std::string, std::size_t> place;
     for (const Variation& variation : variations(current_)) {
       if (spent()) return;
-      const std::optional<Scenario> other = candidate_of(variation.scenario);
+      const std::optional<Scenario> other = legal(variation.scenario);
       if (!other || canonical_form(*other) == canonical_form(current_)) continue;
+      if (fails_alone(*other)) continue;
       const bool same = fails(*other).has_value();
       const auto [at, is_new] = place.emplace(variation.key, shrunk_.freedoms.size());
       if (is_new) shrunk_.freedoms.push_back({variation.key, {}, {}});

@@ -43,7 +43,7 @@ Smallest smallest(const std::string& fault, const std::string& judge) {
   // and three, or five where the larger table's first part alone is too long.
   if (fault == "overflow-table-of-its-own-size" || fault == "overflow-grows-without-a-wait")
     return {.documents = 7};
-  // A tied weight whose head is in another chunk: with one chunk nothing is handed over.
+  // The head is tied to a weight of another chunk: one chunk hands nothing over.
   if (fault == "head-gradient-of-a-microbatch-lost") return {.features = 2};
   // The plan of shared memory misses a count of microbatches alone, so the count must change.
   if (fault == "shared-memory-of-the-first-count") return {.features = 2};
@@ -58,7 +58,7 @@ Smallest smallest(const std::string& fault, const std::string& judge) {
   if (fault == "replay-skipped-once") return {.modules = 2};
   // A copy back is a node only if the next layer, perhaps of another kind, lies in a graph too.
   if (fault == "reload-node-ignores-the-bin") return {.modules = 2};
-  // What is missed first may be copies in the graphs of a later chunk.
+  // The first counter that differs may count the copies that the graphs of a later chunk hold.
   if (fault == "graphs-of-later-chunks-launched-alone") return {.features = 2};
   // A limit counts graphs of several buckets.
   if (fault == "recapture-forgets-what-it-freed") return {.features = 2};

@@ -1,11 +1,12 @@
-// A planted fault, the first generated scenario that shows it, and what a shrunk scenario still
-// has.
+// What tests of the shrinker share: bugs of our own making, planted faults with the first generated
+// scenario that shows them, and what a shrunk scenario still has.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,37 @@ inline CaseResult failure(const Scenario& scenario, const std::string& tensor) {
   result.first_difference = FirstDifference{};
   result.first_difference->tensor = tensor;
   return result;
+}
+
+using Bug = std::function<bool(const Scenario&)>;
+
+// A runner with a bug in the tensor "layers.N.act".
+inline ShrinkOptions with_bug(const Bug& bug) {
+  ShrinkOptions options;
+  options.runner = [bug](const Scenario& scenario, const RunOptions& run, double) {
+    return bug(scenario)
+               ? failure(scenario,
+                         "layers." + std::to_string(scenario.model.pattern.size() - 1) + ".act")
+               : unjudged_case(scenario, run);
+  };
+  return options;
+}
+
+inline Scenario generated(std::uint64_t seed, RareSize rare = RareSize::none,
+                          const Outside& outside = {}) {
+  Choices choices(seed);
+  return generate_scenario(choices, rare, outside);
+}
+
+inline bool has_length(const Scenario& scenario, std::int64_t least) {
+  for (const StepLengths& step : scenario.data.documents) {
+    for (const MicrobatchLengths& list : step) {
+      for (const std::int64_t length : list) {
+        if (length >= least) return true;
+      }
+    }
+  }
+  return false;
 }
 
 inline std::int64_t documents_in(const Scenario& scenario) {
@@ -101,7 +133,8 @@ inline std::vector<std::string> further_features_in(const Scenario& s) {
   note("shared memory", s.cuda_graph.shared_memory);
   note("in flight", s.training.in_flight > plain.training.in_flight);
   note("chunks", s.parallel.chunks > 1);
-  note("stages", s.parallel.pipeline > 1 && s.offload.delta_bytes == 0);  // It needs them.
+  note("stages",
+       s.parallel.pipeline > 1 && s.offload.delta_bytes == 0);  // delta_bytes needs stages.
   note("experts apart", s.parallel.expert > 1);
   note("gpipe", s.parallel.schedule == PipelineSchedule::gpipe);
   bool fallback = false, empty = false;
