@@ -26,10 +26,12 @@ void Touches::replace_among_several(const Touch& by, const Clock& clock) {
     return forget(find(by, covered, first + 1), by, clock);
   }
   forget(first, by, clock);
+  if (touches_.empty()) return touches_.push_back(by);
+  if (touches_.size() == 1) extents_ = {extent_of(touches_.front())};
   const auto precedes = [](std::int64_t byte, const Extent& one) { return byte < one.begin; };
   const auto place = std::upper_bound(extents_.begin(), extents_.end(), by.box.base, precedes);
   const std::ptrdiff_t number = place - extents_.begin();
-  extents_.insert(place, {by.box.base, by.box.end(), 0});
+  extents_.insert(place, extent_of(by));
   touches_.insert(touches_.begin() + number, by);
   set_reaches(number);
 }
@@ -48,6 +50,7 @@ void Touches::forget(std::size_t first, const Touch& by, const Clock& clock) {
     }
   }
   touches_.erase(touches_.begin() + static_cast<std::ptrdiff_t>(kept), touches_.end());
+  if (kept < 2) return extents_.clear();
   extents_.resize(kept);
   set_reaches(first);
 }

@@ -31,7 +31,6 @@ class Touches {
   void replace(const Touch& by, const Clock& clock) {
     if (touches_.size() == 1 && covers(by, touches_.front(), clock)) {
       touches_.front() = by;
-      extents_.front() = {by.box.base, by.box.end(), by.box.end()};
       return;
     }
     replace_among_several(by, clock);
@@ -42,6 +41,9 @@ class Touches {
   struct Extent {
     std::int64_t begin, end, reach;
   };
+  static Extent extent_of(const Touch& touch) {
+    return {touch.box.base, touch.box.end(), touch.box.end()};
+  }
   static bool is_complete(const Touch& touch, const Clock& clock) {
     return clock.at(touch.thread) >= touch.time;
   }
@@ -54,6 +56,11 @@ class Touches {
   std::size_t find(const Touch& now, const Wanted& wanted, std::size_t from = 0) const {
     const std::int64_t begin = now.box.base, end = now.box.end();
     const std::size_t count = touches_.size();
+    if (count == 1) {
+      const Touch& only = touches_.front();
+      const bool meet = from == 0 && begin < only.box.end() && only.box.base < end;
+      return meet && wanted(only) ? 0 : 1;
+    }
     for (std::size_t i = first_to_reach(begin, from); i < count && extents_[i].begin < end; ++i) {
       if (begin < extents_[i].end && wanted(touches_[i])) return i;
     }
@@ -64,8 +71,8 @@ class Touches {
   void forget(std::size_t first, const Touch& by, const Clock& clock);
   void set_reaches(std::size_t first);  // From that number on.
 
-  std::vector<Extent> extents_;  // One for each access.
   std::vector<Touch> touches_;
+  std::vector<Extent> extents_;  // One for each access; none if there is only one access.
 };
 
 class Shadow {

@@ -302,6 +302,7 @@ void Checker::perform(int thread, int stream, const Work& work,
 
 std::uint64_t Checker::begin_work(int thread) {
   touches_.clear();
+  touched_.clear();
   Thread& performer = at(threads_, thread);
   const std::uint64_t time = performer.clock.tick(thread);
   performer.looked_at = looked_for_ >= 0;
@@ -317,18 +318,20 @@ void Checker::access(CheckedOperand& operand, const Work& work, int thread, std:
   touch.box.base = static_cast<const std::byte*>(operand.bytes.base) - allocation->base;
   if (mutated("columns-taken-for-whole-rows"))
     touch.box = box(touch.box.base, 1, touch.box.end() - touch.box.base, 0);
+  touched_.push_back(allocation);
   allocation->shadow.prefetch();
   ++checked_;
 }
 
 void Checker::end_work(int thread, int stream, const Work& work) {
-  for (const Touch& touch : touches_) judge(touch, memory_[touch.allocation]);
+  for (std::size_t i = 0; i < touches_.size(); ++i) judge(touches_[i], *touched_[i]);
   judge_overlaps(touches_);
   stop_if_found();
   const Clock& clock = at(threads_, thread).clock;
   const bool poisons = is_poison(work) && !mutated("poison-is-a-value");
-  for (const Touch& touch : touches_) {
-    Allocation& allocation = memory_[touch.allocation];
+  for (std::size_t i = 0; i < touches_.size(); ++i) {
+    const Touch& touch = touches_[i];
+    Allocation& allocation = *touched_[i];
     allocation.shadow.add(touch, clock);
     if (touch.mode == Access::out && !allocation.undefined.is_empty())
       allocation.undefined.erase(touch.box);

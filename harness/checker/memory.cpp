@@ -5,7 +5,7 @@ namespace lockstep {
 void CheckedMemory::allocate(const void* base, std::size_t bytes, bool pinned) {
   const int id = static_cast<int>(all_.size());
   all_.push_back(std::make_unique<Allocation>(id, base, bytes, pinned));
-  live_.add(base, bytes, id);
+  live_.add(base, bytes, all_.back().get());
 }
 
 void CheckedMemory::release(Allocation& allocation) {
@@ -13,11 +13,6 @@ void CheckedMemory::release(Allocation& allocation) {
   allocation.shadow.clear();
   allocation.undefined = Undefined(0);
   live_.remove(allocation.base);
-}
-
-Allocation* CheckedMemory::live_at(const void* address) {
-  const int found = live_.at(address);
-  return found < 0 ? nullptr : &(*this)[found];
 }
 
 const Allocation* CheckedMemory::last_at(const void* address) const {

@@ -31,13 +31,14 @@ class CheckedMemory {
  public:
   void allocate(const void* base, std::size_t bytes, bool pinned);
   void release(Allocation& allocation);
-  Allocation* live_at(const void* address);              // Null when the byte is in none.
+  // Null when the byte is in none.
+  Allocation* live_at(const void* address) const { return live_.at(address); }
   const Allocation* last_at(const void* address) const;  // The latest that is gone.
   Allocation& operator[](int id) { return *at(all_, id); }
 
  private:
   std::vector<std::unique_ptr<Allocation>> all_;
-  LiveBlocks live_;
+  LiveBlocks<Allocation*, nullptr> live_;
 };
 
 }  // namespace lockstep

@@ -6,7 +6,10 @@
 
 namespace lockstep {
 
-bool is_poison(const Work& work) { return std::strcmp(work.name, PoisonMemory::kName) == 0; }
+// Asked for all work, and its first letter mostly answers without a call of strcmp.
+bool is_poison(const Work& work) {
+  return work.name[0] == PoisonMemory::kName[0] && std::strcmp(work.name, PoisonMemory::kName) == 0;
+}
 
 void Undefined::erase(std::int64_t begin, std::int64_t end) {
   auto at = pieces_.upper_bound(begin);

@@ -107,7 +107,7 @@ class ProgramRecorder : public Observer {
   std::vector<std::size_t> first_touch_;  // For each item.
   std::vector<Touched> touched_;
   std::vector<Atoms> allocations_;
-  LiveBlocks live_;
+  LiveBlocks<int, -1> live_;
   std::map<int, int> stream_threads_;
   std::map<std::pair<int, int>, int> lane_threads_;
   std::map<int, EventState> events_;

@@ -62,7 +62,7 @@ TEST(LiveBlocks, KnowsEveryByteAsAListOfBlocksWould) {
   std::mt19937_64 random(2);
   std::vector<std::byte> memory(64);
   std::vector<int> owner(memory.size(), -1);
-  LiveBlocks blocks;
+  LiveBlocks<int, -1> blocks;
   for (int number = 0; number < 3000; ++number) {
     const std::size_t first = random() % memory.size();
     if (owner[first] >= 0) {
