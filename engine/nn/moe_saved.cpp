@@ -1,4 +1,4 @@
-// What a layer `E` saves for its backward pass.
+// Moe::make_saved: it makes every buffer that a layer of experts saves for its backward pass.
 #include "engine/nn/moe.h"
 #include "kernels/moe/dispatch.h"
 #include "kernels/moe/expert_product.h"

@@ -56,7 +56,7 @@ class Touches {
   std::size_t find(const Touch& now, const Wanted& wanted, std::size_t from = 0) const {
     const std::int64_t begin = now.box.base, end = now.box.end();
     const std::size_t count = touches_.size();
-    if (count == 1) {
+    if (count == 1) {  // It has no extent.
       const Touch& only = touches_.front();
       const bool meet = from == 0 && begin < only.box.end() && only.box.base < end;
       return meet && wanted(only) ? 0 : 1;

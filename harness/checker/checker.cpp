@@ -302,7 +302,7 @@ void Checker::perform(int thread, int stream, const Work& work,
 
 std::uint64_t Checker::begin_work(int thread) {
   touches_.clear();
-  touched_.clear();
+  allocations_.clear();
   Thread& performer = at(threads_, thread);
   const std::uint64_t time = performer.clock.tick(thread);
   performer.looked_at = looked_for_ >= 0;
@@ -318,20 +318,20 @@ void Checker::access(CheckedOperand& operand, const Work& work, int thread, std:
   touch.box.base = static_cast<const std::byte*>(operand.bytes.base) - allocation->base;
   if (mutated("columns-taken-for-whole-rows"))
     touch.box = box(touch.box.base, 1, touch.box.end() - touch.box.base, 0);
-  touched_.push_back(allocation);
+  allocations_.push_back(allocation);
   allocation->shadow.prefetch();
   ++checked_;
 }
 
 void Checker::end_work(int thread, int stream, const Work& work) {
-  for (std::size_t i = 0; i < touches_.size(); ++i) judge(touches_[i], *touched_[i]);
+  for (std::size_t i = 0; i < touches_.size(); ++i) judge(touches_[i], *allocations_[i]);
   judge_overlaps(touches_);
   stop_if_found();
   const Clock& clock = at(threads_, thread).clock;
   const bool poisons = is_poison(work) && !mutated("poison-is-a-value");
   for (std::size_t i = 0; i < touches_.size(); ++i) {
     const Touch& touch = touches_[i];
-    Allocation& allocation = *touched_[i];
+    Allocation& allocation = *allocations_[i];
     allocation.shadow.add(touch, clock);
     if (touch.mode == Access::out && !allocation.undefined.is_empty())
       allocation.undefined.erase(touch.box);

@@ -179,7 +179,7 @@ class Checker : public Observer {
   // The operands and accesses of the current work. They are kept, so that a call allocates nothing.
   std::vector<OperandBytes> operands_;
   std::vector<Touch> touches_;
-  std::vector<Allocation*> touched_;  // The memory of each access.
+  std::vector<Allocation*> allocations_;  // The memory of each access.
   std::vector<Hazard> hazards_;
   std::map<Edge, EdgeUse> edges_;
   std::int64_t checked_ = 0, launches_ = 0;

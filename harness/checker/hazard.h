@@ -1,7 +1,6 @@
 // The checker's findings as values, and the sentences that report them.
 #pragma once
 
-#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,11 +43,8 @@ inline constexpr const char* kLook = "look";
 // The layer of calls that the harness makes outside of it for itself alone, the digest's: they are
 // calls of the trainer, so their part keeps its name, by which faults are planted in them.
 inline constexpr int kLookLayer = -2;
-// Asked in each call, mostly of another part, which its first letter tells without a call of
-// strcmp.
 inline bool looks(const StepLocation& place) {
-  return place.layer == kLookLayer ||
-         (place.part[0] == kLook[0] && std::strcmp(place.part, kLook) == 0);
+  return place.layer == kLookLayer || equal_names(place.part, kLook);
 }
 // A race of such a read: the program may have done nothing wrong so far but leave an edge out.
 bool is_look(const Hazard& hazard);

@@ -32,7 +32,7 @@ class CheckedMemory {
   void allocate(const void* base, std::size_t bytes, bool pinned);
   void release(Allocation& allocation);
   // Null when the byte is in none.
-  Allocation* live_at(const void* address) const { return live_.at(address); }
+  Allocation* live_at(const void* address) { return live_.at(address); }
   const Allocation* last_at(const void* address) const;  // The latest that is gone.
   Allocation& operator[](int id) { return *at(all_, id); }
 

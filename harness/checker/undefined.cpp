@@ -1,15 +1,10 @@
 #include "harness/checker/undefined.h"
 
-#include <cstring>
-
 #include "kernels/diagnostics/poison.h"
 
 namespace lockstep {
 
-// Asked for all work, and its first letter mostly answers without a call of strcmp.
-bool is_poison(const Work& work) {
-  return work.name[0] == PoisonMemory::kName[0] && std::strcmp(work.name, PoisonMemory::kName) == 0;
-}
+bool is_poison(const Work& work) { return equal_names(work.name, PoisonMemory::kName); }
 
 void Undefined::erase(std::int64_t begin, std::int64_t end) {
   auto at = pieces_.upper_bound(begin);

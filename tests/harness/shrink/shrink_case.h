@@ -1,5 +1,5 @@
-// What tests of the shrinker share: bugs of our own making, planted faults with the first generated
-// scenario that shows them, and what a shrunk scenario still has.
+// The tests of the shrinker share these helpers: runners with a bug, planted faults with the first
+// generated scenario that shows each, and lists of what a shrunk scenario still has.
 #pragma once
 
 #include <gtest/gtest.h>
